@@ -1,0 +1,216 @@
+"""drain: run the head of the queue, one submission after another, up to the bounds of a pass.
+
+1. claim is one commit: epoch + 1, interruptions + 1, and the input's entry into the log if it has not been made.
+   It is on disk before the handler is called, so an attempt that takes the process down is counted.
+2. An attempt's outcome is written in one commit, fenced by its epoch. Every outcome that ends an attempt in order
+   writes interruptions back to 0; a retryable failure adds one to attempts and sets a durable time for the next.
+3. At a bound the pass stops between two submissions, with everything committed.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+from quiesce import conversation_log, ledger, repair, settlement
+from quiesce.agent import Agent
+from quiesce.attempt import (
+    AttemptOutcome,
+    FailedAttempt,
+    Fenced,
+    Finished,
+    Interrupted,
+    attempt,
+)
+from quiesce.conversation_log import Entry
+from quiesce.errors import Corruption
+from quiesce.ids import parse_json, record_id
+from quiesce.lane import Lane, Pass
+from quiesce.ledger import Submission
+from quiesce.pacing import backoff_ms, interruption_delay_ms
+from quiesce.records import InputApplied, Record
+from quiesce.recovery import Claim
+from quiesce.run import Fence, Run
+from quiesce.settlement import Completed, FailedForGood, Verdict
+from quiesce.states import State
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A submission that an attempt of this incarnation owns."""
+
+    submission: Submission
+    agent: Agent
+    submitted: Any
+    journal: list[Record]
+
+
+async def drain(lane: Lane, work: Pass) -> None:
+    """Claim, run and end the head of the queue until it waits or the pass has done its share."""
+    for _ in range(lane.settings.pass_submissions_max):
+        if lane.clock() - work.started_ms >= lane.settings.pass_ms_max:
+            return
+        decided = repair.recover_head(lane, work)
+        if decided is None or not isinstance(decided[1], Claim):
+            return
+        claimed = await claim(lane, work, decided[0], decided[1])
+        outcome = await _run(lane, claimed)
+        await end(lane, work, claimed, outcome)
+
+
+async def claim(lane: Lane, work: Pass, submission: Submission, decision: Claim) -> Claimed:
+    """Take the head at a higher epoch; what that writes is on disk when this returns."""
+    storage, now_ms = lane.storage, lane.clock()
+    agent = lane.agents.version(submission.agent, submission.agent_version)
+    assert agent is not None
+    await lane.failpoints.reach("claim:before")
+    claimed, applied = storage.commit(lambda: _claim(lane, work, submission, decision, now_ms))
+    await storage.sync()
+    await lane.failpoints.reach("claim:after")
+    if applied is not None:
+        return Claimed(claimed, agent, applied.input, [])
+    journal = conversation_log.of_submission(storage, submission.id)
+    return Claimed(claimed, agent, _applied_input(claimed, journal), journal)
+
+
+def _claim(
+    lane: Lane, work: Pass, submission: Submission, decision: Claim, now_ms: int
+) -> tuple[Submission, InputApplied | None]:
+    storage = lane.storage
+    end = conversation_log.tail(storage)
+    epoch = max(end.epoch, submission.epoch) + 1
+    applied = None
+    text = None
+    if submission.state is State.READY:
+        text = ledger.input_of(storage, submission.sequence)
+    if text is not None:
+        applied = InputApplied(
+            agent=submission.agent,
+            agent_version=submission.agent_version,
+            input=parse_json(text),
+        )
+        entry = Entry(record_id(submission.id, "input"), submission.id, epoch, applied)
+        end = conversation_log.append(storage, end, entry, now_ms)
+    cost = submission.cost.plus(work.charge(submission.id, storage.counts(), now_ms))
+    since_ms = submission.interrupted_since_ms if decision.interruptions else now_ms
+    changes: dict[str, Any] = {
+        "owner": lane.incarnation,
+        "epoch": epoch,
+        "interruptions": decision.interruptions + 1,
+        "interrupted_since_ms": since_ms,
+        "claimed_tail": end.sequence,
+        "not_before_ms": None,
+    }
+    ledger.move(storage, submission, State.INPUT_APPLIED, now_ms, cost, input=None, **changes)
+    claimed = replace(
+        submission, state=State.INPUT_APPLIED, cost=cost, has_progressed=False, **changes
+    )
+    return claimed, applied
+
+
+def _applied_input(submission: Submission, journal: list[Record]) -> Any:
+    for record in journal:
+        payload = record.parsed() if record.kind == "input-applied" else None
+        if isinstance(payload, InputApplied):
+            return payload.input
+    raise Corruption(f"{submission.id} has its input in the log", "no input-applied record")
+
+
+async def _run(lane: Lane, claimed: Claimed) -> AttemptOutcome:
+    submission = claimed.submission
+    fence = Fence(
+        sequence=submission.sequence,
+        submission=submission.id,
+        owner=lane.incarnation,
+        epoch=submission.epoch,
+        attempt=submission.attempts + submission.interruptions,
+    )
+    run = Run(lane, fence, claimed.journal)
+    lane.running.add(submission.id)
+    try:
+        return await attempt(lane, claimed.agent, run, claimed.submitted)
+    finally:
+        lane.running.discard(submission.id)
+
+
+async def end(lane: Lane, work: Pass, claimed: Claimed, outcome: AttemptOutcome) -> None:
+    """Write down how an attempt ended: settle its submission, or release it."""
+    match outcome:
+        case Finished(result=result):
+            await _settle(lane, work, claimed, Completed(result))
+        case FailedAttempt(is_retryable=False, error_type=error_type, message=message):
+            await _settle(lane, work, claimed, FailedForGood(error_type, message))
+        case FailedAttempt():
+            await _retry_later(lane, work, claimed, outcome)
+            if outcome.is_stuck:
+                lane.abort_object("a handler ignored its cancellation")
+        case Interrupted():
+            await _release(lane, work, claimed)
+        case Fenced():
+            pass
+
+
+async def _settle(lane: Lane, work: Pass, claimed: Claimed, verdict: Verdict) -> None:
+    storage, submission, now_ms = lane.storage, claimed.submission, lane.clock()
+
+    def step() -> None:
+        cost = submission.cost.plus(work.charge(submission.id, storage.counts(), now_ms))
+        settlement.settle(storage, submission, verdict, now_ms, cost)
+
+    await lane.failpoints.reach("settle:before")
+    storage.commit(step)
+    await lane.failpoints.reach_after("settle:after", storage)
+    work.settled += 1
+    lane.announce(submission.id)
+
+
+async def _retry_later(lane: Lane, work: Pass, claimed: Claimed, failure: FailedAttempt) -> None:
+    """Count the attempt and set the durable time of the next one."""
+    submission, settings = claimed.submission, lane.settings
+    delay_ms = backoff_ms(
+        settings.backoff_base_ms, settings.backoff_cap_ms, submission.attempts, lane.jitter()
+    )
+    last_failure = json.dumps({"error_type": failure.error_type, "message": failure.message})
+    await _leave(
+        lane,
+        work,
+        claimed,
+        attempts=submission.attempts + 1,
+        interruptions=0,
+        not_before_ms=lane.clock() + delay_ms,
+        last_failure=last_failure,
+    )
+
+
+async def _release(lane: Lane, work: Pass, claimed: Claimed) -> None:
+    """End the ownership of an interrupted attempt, which keeps what the claim counted against it."""
+    submission, storage = claimed.submission, lane.storage
+    progressed = conversation_log.has_progressed(storage, submission.id, submission.claimed_tail)
+    interruptions = 0 if progressed else submission.interruptions
+    delay_ms = interruption_delay_ms(interruptions)
+    await _leave(
+        lane,
+        work,
+        claimed,
+        interruptions=interruptions,
+        not_before_ms=lane.clock() + delay_ms if delay_ms else None,
+    )
+
+
+async def _leave(lane: Lane, work: Pass, claimed: Claimed, **changes: Any) -> None:
+    storage, submission, now_ms = lane.storage, claimed.submission, lane.clock()
+
+    def step() -> None:
+        cost = submission.cost.plus(work.charge(submission.id, storage.counts(), now_ms))
+        ledger.move(
+            storage,
+            submission,
+            submission.state,
+            now_ms,
+            cost,
+            **changes,
+        )
+
+    await lane.failpoints.reach("release:before")
+    storage.commit(step)
+    await storage.sync()
+    await lane.failpoints.reach("release:after")

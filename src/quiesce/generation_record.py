@@ -1,0 +1,109 @@
+"""The generation record: the small document that says whether a lane is owed a pass.
+
+1. It lives in the Object's key-value store, so that an alarm with nothing to do reads it and touches no SQL.
+2. Its two counters are decimal strings, because they only ever grow and JavaScript's numbers end.
+3. Its `schema_version` is the version of the whole storage. A newer one is refused; one that cannot be read is
+   Corruption.
+"""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+)
+
+from quiesce.errors import Corruption, NewerStorage
+
+SCHEMA_VERSION = 1
+
+
+def _read_decimal(value: object) -> int:
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        return int(value)
+    message = "a generation is a string of decimal digits"
+    raise ValueError(message)
+
+
+type Counter = Annotated[int, BeforeValidator(_read_decimal), PlainSerializer(str)]
+type Count = Annotated[int, Field(ge=0)]
+
+
+class Cost(BaseModel):
+    """What some work has cost: wake-ups, rows read, rows written, and milliseconds of activity."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    wakes: Count = 0
+    rows_read: Count = 0
+    rows_written: Count = 0
+    active_ms: Count = 0
+
+    def plus(self, other: Self) -> "Cost":
+        """Add two costs."""
+        return Cost.model_construct(
+            wakes=self.wakes + other.wakes,
+            rows_read=self.rows_read + other.rows_read,
+            rows_written=self.rows_written + other.rows_written,
+            active_ms=self.active_ms + other.active_ms,
+        )
+
+
+class GenerationRecord(BaseModel):
+    """The small document that says whether a lane is owed a pass; it lives in the Object's key-value store."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: Literal[1] = 1
+    dirty: Counter
+    processed: Counter
+    nonterminal: Count = 0
+    due_at_ms: int | None = None
+    idle_wakes: Count = 0
+    failures: Count = 0
+    deployment: str = ""
+    alarm_repaired: Count = 0
+    cost: Cost = Cost()
+    last_pass: dict[str, Any] | None = None
+
+    @property
+    def is_owed(self) -> bool:
+        """Whether some mutation has not been seen by a finished pass."""
+        return self.dirty > self.processed
+
+    def changed(self, **values: Any) -> "GenerationRecord":
+        """Return this record with some values replaced."""
+        return self.model_copy(update=values)
+
+
+class _Version(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    schema_version: int
+
+
+FIRST = GenerationRecord(dirty="0", processed="0")
+"""What a virgin Object is about to have: nothing owed."""
+RECOVERED = GenerationRecord(dirty="1", processed="0")
+"""What an Object starts from that has tables and no readable record: one useful pass."""
+
+
+def parse_record(text: str) -> GenerationRecord:
+    """Parse the stored record.
+
+    Raises NewerStorage when newer code wrote it, Corruption when it cannot be read.
+    """
+    try:
+        version = _Version.model_validate_json(text).schema_version
+        if version > SCHEMA_VERSION:
+            message = (
+                f"this Object's storage has version {version}, this code knows {SCHEMA_VERSION}"
+            )
+            raise NewerStorage(message)
+        return GenerationRecord.model_validate_json(text)
+    except ValidationError as error:
+        raise Corruption("the generation record is readable", str(error)[:300]) from None

@@ -1,0 +1,70 @@
+"""Identifiers, how each is derived, canonical JSON, and the digest.
+
+1. An identifier that can be derived is derived, never drawn: the same request names the same submission
+   on every incarnation, so a retry can only ever find what it made before.
+2. One value has one canonical JSON text; digests are taken over that text and nothing else.
+3. JSON from outside is parsed by pydantic's parser, which refuses deep nesting with an error.
+   The standard library's parser recurses in C and takes the whole process down at a few thousand levels.
+"""
+
+import hashlib
+import json
+import re
+from typing import Any, NewType
+
+from pydantic_core import from_json, to_json
+
+ConversationId = NewType("ConversationId", str)
+SubmissionId = NewType("SubmissionId", str)
+OperationId = NewType("OperationId", str)
+RecordId = NewType("RecordId", str)
+
+CONVERSATION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@~-]{0,127}")
+SUBMISSION_ID = re.compile(r"sub_[0-9a-f]{32}")
+OPERATION_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}")
+OPERATION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@~-]{0,219}")
+IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?")
+
+
+def canonical_json(value: Any) -> str:
+    """Return the one JSON text of `value`: sorted keys, no spaces, no NaN.
+
+    Raises ValueError for what JSON cannot say: NaN, infinities, lone surrogates, integers beyond the
+    interpreter's digit limit, nesting beyond the serializer's limit, or types without a JSON form.
+    """
+    plain = parse_json(to_json(value, inf_nan_mode="constants"))
+    return json.dumps(
+        plain, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+    )
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON from outside without ever recursing in C.
+
+    Raises ValueError with the parser's sentence: malformed, too deep, NaN or an infinity, a lone surrogate.
+    """
+    return from_json(text, allow_inf_nan=False, cache_strings="none")
+
+
+def digest(text: str) -> str:
+    """Return the SHA-256 of the text's UTF-8 bytes, as 64 lower-case hexadecimal digits."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def submission_id(conversation: ConversationId, principal: str, key: str) -> SubmissionId:
+    """Derive a submission's id from who asked for it, where, and under which idempotency key."""
+    return SubmissionId("sub_" + digest(canonical_json([conversation, principal, key]))[:32])
+
+
+def operation_id(name: str, ordinal: int, key: str | None = None) -> OperationId:
+    """Derive an operation's id from its name, its key and how often this Run has used that name before.
+
+    The first use reads `name`, the second `name~1`; with a key, `name@key` and `name@key~1`.
+    """
+    keyed = name if key is None else f"{name}@{key}"
+    return OperationId(keyed if ordinal == 0 else f"{keyed}~{ordinal}")
+
+
+def record_id(owner: str, *parts: str) -> RecordId:
+    """Derive a record's id from what it belongs to and what it says, such as `sub_…/input`."""
+    return RecordId("/".join((owner, *parts)))

@@ -1,0 +1,165 @@
+"""A Lane: one conversation's work in one incarnation, and everything that its stages are given.
+
+1. Nothing durable lives here. A Lane that is dropped loses prompt wake-ups and nothing else.
+2. The *generation gate* covers pairs of the active count and a generation transaction, and nothing longer: it is
+   never held across a body, a handler or another Object's call.
+3. The *pass gate* serialises whole passes. Mutations never take it, so that two Objects which call each
+   other cannot deadlock.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from quiesce import ledger, wake
+from quiesce.agent import Registry
+from quiesce.errors import Corruption, Refusal, RefusalCode
+from quiesce.failpoints import Failpoints
+from quiesce.generation import Begun
+from quiesce.generation_record import Cost
+from quiesce.ids import ConversationId, SubmissionId
+from quiesce.ledger import Submission
+from quiesce.settings import Settings
+from quiesce.storage import AlarmSlot, Counts, Storage
+from quiesce.wake import Wake
+
+
+@dataclass(slots=True)
+class Gates:
+    """The two gates of an incarnation, and what they count."""
+
+    generation: asyncio.Lock = field(default_factory=asyncio.Lock)
+    passes: asyncio.Lock = field(default_factory=asyncio.Lock)
+    active: int = 0
+    """Mutations whose body runs."""
+    passing: int = 0
+    """Passes that run or wait for their turn."""
+    waited_passes: int = 0
+    """Passes in a row that only waited for an active mutation."""
+
+
+@dataclass(slots=True)
+class Lane:
+    """One incarnation's view of its conversation: storage, clock, agents, gates."""
+
+    storage: Storage
+    clock: Callable[[], int]
+    """Milliseconds since the epoch; read once per event and handed on."""
+    jitter: Callable[[], float]
+    settings: Settings
+    agents: Registry
+    failpoints: Failpoints
+    incarnation: str
+    abort_object: Callable[[str], None]
+    """End this incarnation at once: the last resort against a handler that ignores its cancellation."""
+    is_platform_error: Callable[[BaseException], bool]
+    """Whether an exception speaks of the platform and not of the application."""
+    gates: Gates = field(default_factory=Gates)
+    conversation: ConversationId | None = None
+    is_repaired: bool = False
+    """A request has armed this lane again in this incarnation."""
+    hurt: Exception | None = None
+    """What keeps this Object from serving mutations, found when it was opened."""
+    watchers: dict[SubmissionId, set[asyncio.Event]] = field(default_factory=dict)
+    running: set[SubmissionId] = field(default_factory=set)
+    """Whose attempt runs now; a hint, which decides nothing."""
+
+    def wake(self, slot: AlarmSlot, now_ms: int) -> Wake:
+        """Open the generation inside a transaction."""
+        return Wake(
+            storage=self.storage,
+            slot=slot,
+            settings=self.settings,
+            deployment=self.agents.deployment,
+            now_ms=now_ms,
+            jitter=self.jitter(),
+            pass_runs=self.gates.passing > 0,
+        )
+
+    def require_conversation(self, conversation: ConversationId) -> None:
+        """Refuse a request for a conversation that this Object does not hold.
+
+        The name was written at admission and never changes, so it is read once in an incarnation.
+        """
+        missing = f"there is no conversation {conversation!r}"
+        if self.conversation is None:
+            if wake.load(self.storage) is None:
+                raise Refusal(RefusalCode.NOT_FOUND, missing)
+            rows = self.storage.execute("SELECT conversation FROM conversation WHERE id = 1")
+            if not rows:
+                raise Corruption("an Object with tables knows its conversation", "no row")
+            self.conversation = ConversationId(rows[0][0])
+        if self.conversation != conversation:
+            raise Refusal(RefusalCode.NOT_FOUND, missing)
+
+    def require_submission(
+        self, conversation: ConversationId, submission: SubmissionId
+    ) -> Submission:
+        """Read a submission of this conversation, or refuse."""
+        self.require_conversation(conversation)
+        found = ledger.find(self.storage, submission)
+        if found is None:
+            message = f"conversation {conversation!r} has no submission {submission!r}"
+            raise Refusal(RefusalCode.NOT_FOUND, message)
+        return found
+
+    def announce(self, submission: SubmissionId) -> None:
+        """Tell whoever waits for this submission's settlement to read it."""
+        for event in self.watchers.pop(submission, ()):
+            event.set()
+
+
+@dataclass(slots=True)
+class Pass:
+    """One maintenance pass under way: what it began with, what it has done, what it has spent."""
+
+    begun: Begun
+    started_ms: int
+    started: Counts
+    tail_before: int
+    """The tail of the log when recovery began: a later one at the end is progress."""
+    recovered: int = 0
+    settled: int = 0
+    woken: set[SubmissionId] = field(default_factory=set)
+    _mark: Counts = field(default_factory=Counts)
+    _marked_ms: int = 0
+
+    def __post_init__(self) -> None:
+        self._mark = self.started
+        self._marked_ms = self.started_ms
+
+    def charge(self, submission: SubmissionId, counts: Counts, now_ms: int) -> Cost:
+        """Return what was spent since the last charge, to be added to what this submission has cost."""
+        spent = counts.since(self._mark)
+        cost = Cost(
+            wakes=0 if submission in self.woken else 1,
+            rows_read=spent.rows_read,
+            rows_written=spent.rows_written,
+            active_ms=max(0, now_ms - self._marked_ms),
+        )
+        self.woken.add(submission)
+        self._mark = counts
+        self._marked_ms = now_ms
+        return cost
+
+
+async def mutate[T](lane: Lane, step: Callable[[Wake, int], T]) -> T:
+    """Run one mutation as one transaction: its rows, the generation and the alarm together.
+
+    What the step refuses is raised here, after nothing was written.
+    """
+    now_ms = lane.clock()
+
+    def whole(slot: AlarmSlot) -> T | Refusal:
+        try:
+            return step(lane.wake(slot, now_ms), now_ms)
+        except Refusal as refusal:
+            return refusal
+
+    await lane.failpoints.reach("maintenance:dirty:before")
+    async with lane.gates.generation:
+        answer = await lane.storage.transaction(whole)
+    await lane.failpoints.reach_after("maintenance:dirty:after", lane.storage)
+    if isinstance(answer, Refusal):
+        raise answer
+    return answer

@@ -1,0 +1,324 @@
+"""run_pass: begin → recover → drain → observe → finish; and the mutations and repairs around it.
+
+The engine that the rest hangs on. A mutation only records that work is owed; the pass does it; what a pass did
+not see at its begin it never acknowledges.
+
+1. begin is one transaction, and arms the pass's own successor before anything that can fail.
+2. A pass that fails acknowledges nothing and lets the error out; its successor is armed already.
+3. finish is one transaction: acknowledgement, pacing and alarm change together.
+4. If begin itself fails, one bare alarm write is the last resort, and the platform's count of failed deliveries
+   must not run out: from the fifth retry on the delivery ends normally.
+5. A mutation with a body counts as active from the commit that records it until it is released, always.
+6. Nothing here is kept from one event to the next but the gates, which an eviction opens.
+"""
+
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+
+from quiesce import (
+    conversation_log,
+    drain,
+    generation,
+    generation_record,
+    ledger,
+    quiescence,
+    repair,
+    wake,
+)
+from quiesce.errors import Corruption, NewerStorage, StorageUnavailable
+from quiesce.generation import Begun, CaughtUp, Clear, DueAt, LaneView, Moment, SetAt
+from quiesce.generation_record import Cost
+from quiesce.lane import Lane, Pass
+from quiesce.recovery import classify
+from quiesce.storage import AlarmSlot
+
+BEGIN_FAILED_DELAY_MS = 60_000
+DELIVERIES_LEFT_UNFAILED = 5
+"""From this retry on a failed begin ends normally: the platform drops an alarm after six retries."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassReport:
+    """What one pass did, and why the lane is now quiet or not."""
+
+    phase: str
+    """`caught-up` or `actionable`."""
+    recovered: int
+    settled: int
+    nonterminal: int
+    alarm: str
+    """`rearmed` or `cleared`."""
+    reason: str
+    generation_lag: int
+    next_due_ms: int | None
+    rows_read: int
+    rows_written: int
+    """Without the two rows of finish itself, which stores this report."""
+    duration_ms: int
+    at_ms: int
+
+
+class _BeginFailed(Exception):
+    """begin raised this error, before anything was done."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+async def on_alarm(lane: Lane, retry_count: int) -> PassReport | None:
+    """Deliver one alarm: run a pass, and never let the lane lose its alarm.
+
+    `retry_count` is how often the platform has delivered this alarm before. What a failed pass raised is raised
+    again, so that the platform's own reporting sees it.
+    """
+    if lane.hurt is not None:
+        await lane.storage.arm(lane.clock() + lane.settings.parked_wake_ms)
+        return None
+    try:
+        return await run_pass(lane)
+    except _BeginFailed as failed:
+        await lane.storage.arm(lane.clock() + BEGIN_FAILED_DELAY_MS)
+        if retry_count >= DELIVERIES_LEFT_UNFAILED:
+            return None
+        raise failed.error from None
+
+
+async def run_pass(lane: Lane) -> PassReport:
+    """Run one whole maintenance pass; passes of one incarnation follow one another."""
+    lane.gates.passing += 1
+    try:
+        async with lane.gates.passes:
+            return await _pass(lane)
+    finally:
+        lane.gates.passing -= 1
+
+
+async def _pass(lane: Lane) -> PassReport:
+    started_ms, started = lane.clock(), lane.storage.counts()
+    try:
+        begun = await _begin(lane)
+    except Exception as error:
+        raise _BeginFailed(error) from error
+    if isinstance(begun, CaughtUp):
+        return _caught_up_report(begun, started_ms)
+    tail = conversation_log.tail(lane.storage)
+    work = Pass(begun, started_ms, started, tail.sequence)
+    repair.recover(lane, work)
+    await drain.drain(lane, work)
+    return await _finish(lane, work)
+
+
+async def _begin(lane: Lane) -> CaughtUp | Begun:
+    now_ms = lane.clock()
+
+    def step(slot: AlarmSlot) -> CaughtUp | Begun:
+        record = wake.open_record(lane.storage)
+        if record is None:
+            # A virgin Object owes nothing and is left as it was found, but for an alarm that nobody needs.
+            slot.clear()
+            return CaughtUp(Clear())
+        begun = generation.begin(
+            record,
+            Moment(now_ms, lane.jitter(), slot.at_ms),
+            lane.settings,
+            deployment=lane.agents.deployment,
+            active=lane.gates.active,
+        )
+        if isinstance(begun, Begun):
+            wake.store(lane.storage, begun.record)
+        wake.write_alarm(slot, begun.alarm)
+        return begun
+
+    await lane.failpoints.reach("maintenance:begin:before")
+    async with lane.gates.generation:
+        begun = await lane.storage.transaction(step)
+    await lane.failpoints.reach("maintenance:begin:after")
+    return begun
+
+
+def observe(lane: Lane, work: Pass) -> LaneView:
+    """Look at the lane once more: what is open, what the head waits for, what is due, and was there progress."""
+    now_ms = lane.clock()
+    end = conversation_log.tail(lane.storage)
+    parts: list[generation.Quiescence] = []
+    head = ledger.at(lane.storage, end.head) if end.nonterminal else None
+    if head is not None:
+        decision = classify(repair.fold(lane, head, now_ms, is_head=True))
+        parts.append(quiescence.of_decision(decision))
+    deadline_ms = ledger.next_deadline_ms(lane.storage) if end.nonterminal else None
+    if deadline_ms is not None:
+        parts.append(DueAt(deadline_ms, "a submission has a deadline"))
+    quiet, due_at_ms = quiescence.combine(parts, now_ms)
+    progressed = end.sequence > work.tail_before or work.recovered > 0
+    return LaneView(quiet, end.nonterminal, due_at_ms, progressed)
+
+
+async def _finish(lane: Lane, work: Pass) -> PassReport:
+    await lane.failpoints.reach("maintenance:finish:before")
+    async with lane.gates.generation:
+        report = await lane.storage.transaction(lambda slot: _finish_step(lane, work, slot))
+    await lane.failpoints.reach("maintenance:finish:after")
+    return report
+
+
+def _finish_step(lane: Lane, work: Pass, slot: AlarmSlot) -> PassReport:
+    # Observed inside the transaction: no mutation can come between what is seen and what is acknowledged.
+    view = observe(lane, work)
+    now_ms, gates = lane.clock(), lane.gates
+    record = wake.open_record(lane.storage)
+    assert record is not None
+    finished = generation.finish(
+        record,
+        work.begun,
+        view,
+        Moment(now_ms, lane.jitter(), slot.at_ms),
+        lane.settings,
+        deployment=lane.agents.deployment,
+        active=gates.active,
+        waited_passes=gates.waited_passes,
+    )
+    gates.waited_passes = gates.waited_passes + 1 if gates.active else 0
+    wake.write_alarm(slot, finished.alarm)
+    spent = lane.storage.counts().since(work.started)
+    after = finished.record
+    report = PassReport(
+        phase="actionable",
+        recovered=work.recovered,
+        settled=work.settled,
+        nonterminal=view.nonterminal,
+        alarm="cleared" if slot.at_ms is None else "rearmed",
+        reason=_reason(finished, view),
+        generation_lag=after.dirty - after.processed,
+        next_due_ms=view.due_at_ms,
+        rows_read=spent.rows_read,
+        rows_written=spent.rows_written,
+        duration_ms=now_ms - work.started_ms,
+        at_ms=now_ms,
+    )
+    cost = Cost(
+        wakes=1,
+        rows_read=spent.rows_read,
+        rows_written=spent.rows_written + 1 + slot.is_changed,
+        active_ms=report.duration_ms,
+    )
+    stored = after.changed(cost=after.cost.plus(cost), last_pass=asdict(report))
+    wake.store(lane.storage, stored)
+    return report
+
+
+def _reason(finished: generation.Finished, view: LaneView) -> str:
+    if finished.raced:
+        return "a mutation came in while the pass ran"
+    return view.quiet.reason
+
+
+def _caught_up_report(caught_up: CaughtUp, now_ms: int) -> PassReport:
+    return PassReport(
+        phase="caught-up",
+        recovered=0,
+        settled=0,
+        nonterminal=0,
+        alarm="rearmed" if isinstance(caught_up.alarm, SetAt) else "cleared",
+        reason="nothing is owed",
+        generation_lag=0,
+        next_due_ms=caught_up.alarm.at_ms if isinstance(caught_up.alarm, SetAt) else None,
+        rows_read=0,
+        rows_written=0,
+        duration_ms=0,
+        at_ms=now_ms,
+    )
+
+
+async def with_mutation[T](lane: Lane, body: Callable[[], Awaitable[T]]) -> T:
+    """Run a mutation of several steps: count it and arm for it first, then its body, then wake.
+
+    The mutation is active from its commit until it is released, also when the body raises or is cancelled. If it
+    cannot be counted, the body never runs.
+    """
+    now_ms = lane.clock()
+    mark = lane.storage.counts()
+    await lane.failpoints.reach("maintenance:dirty:before")
+    async with lane.gates.generation:
+        lane.gates.active += 1
+        try:
+            await lane.storage.transaction(
+                lambda slot: lane.wake(slot, now_ms).count_mutation(mark, deferred=True)
+            )
+        except BaseException:
+            lane.gates.active -= 1
+            raise
+    try:
+        await lane.failpoints.reach("maintenance:dirty:after")
+        await lane.failpoints.reach("maintenance:mutation:armed")
+        result = await body()
+        await lane.failpoints.reach("maintenance:mutation:finished")
+        return result
+    finally:
+        lane.gates.active -= 1
+        if lane.gates.active == 0:
+            lane.gates.waited_passes = 0
+            # A hint must not hide what the body raised; the alarm of the bump stands in any case.
+            with contextlib.suppress(StorageUnavailable):
+                await hasten(lane)
+
+
+async def hasten(lane: Lane) -> None:
+    """Wake an owed lane sooner: a hint, dropped while a pass runs."""
+    if lane.gates.passing > 0:
+        return
+    now_ms = lane.clock()
+    await lane.failpoints.reach("maintenance:ensure:before")
+    async with lane.gates.generation:
+        await lane.storage.transaction(lambda slot: lane.wake(slot, now_ms).hasten())
+    await lane.failpoints.reach("maintenance:ensure:after")
+
+
+async def open_lane(lane: Lane) -> None:
+    """The constructor's gate: one key-value read, and an alarm for a lane that needs one and has none.
+
+    It never moves or deletes an alarm, scans nothing and raises nothing: what keeps the Object from serving is
+    kept as a value, `lane.hurt`.
+    """
+    try:
+        text = lane.storage.kv_get(wake.RECORD_KEY)
+        record = None if text is None else generation_record.parse_record(text)
+        if record is None or not (record.is_owed or record.due_at_ms is not None):
+            return
+        slot_ms = await lane.storage.alarm_at_ms()
+        moment = Moment(lane.clock(), lane.jitter(), slot_ms)
+        write = generation.fill_empty_slot(record, moment, lane.settings)
+        if isinstance(write, SetAt):
+            await lane.storage.arm(write.at_ms)
+    except NewerStorage as newer:
+        lane.hurt = newer
+    except Corruption:
+        # An unreadable record owes a pass; the first event that may write replaces it.
+        await lane.storage.arm(lane.clock() + lane.settings.alarm_delay_ms)
+
+
+async def on_request(lane: Lane) -> None:
+    """Repair what a request finds: an owed lane whose alarm was lost, or a deployment that changed.
+
+    Once in an incarnation, and never while a pass runs: a running pass has its successor armed.
+    """
+    if lane.is_repaired or lane.hurt is not None or lane.gates.passing > 0:
+        return
+    now_ms = lane.clock()
+    slot_ms = await lane.storage.alarm_at_ms()
+    record = wake.load(lane.storage)
+    if record is None:
+        return
+    moment = Moment(now_ms, 0.0, slot_ms)
+    repaired, _ = generation.ensure(
+        record, moment, lane.settings, deployment=lane.agents.deployment
+    )
+    if repaired is record:
+        return
+    await lane.failpoints.reach("maintenance:ensure:before")
+    async with lane.gates.generation:
+        lane.is_repaired = await lane.storage.transaction(
+            lambda slot: lane.wake(slot, now_ms).repair()
+        )
+    await lane.failpoints.reach("maintenance:ensure:after")

@@ -1,0 +1,129 @@
+"""Tables with their laws, and the numbered migrations that made them.
+
+1. State laws are CHECK constraints: a bug that would break one fails its commit instead.
+2. Migrations are forward only. The storage version is the generation record's `schema_version`, so that an
+   alarm with nothing to do reads it without SQL.
+3. Every index is paid for on each write. `submissions` has one, its id; `records` has one, its record id, which
+   is also how a Run finds its own records; `operations` holds only what is open and is its own index.
+"""
+
+from quiesce.states import OutcomeKind, State
+from quiesce.storage import Storage
+
+_STATES = ", ".join(f"'{state}'" for state in State)
+_OUTCOMES = ", ".join(f"'{outcome}'" for outcome in OutcomeKind)
+
+MIGRATION_1 = (
+    """
+    CREATE TABLE conversation (
+        id INTEGER PRIMARY KEY CHECK (id = 1),
+        conversation TEXT NOT NULL,
+        created_at_ms INTEGER NOT NULL
+    ) STRICT
+    """,
+    f"""
+    CREATE TABLE submissions (
+        sequence INTEGER PRIMARY KEY,
+        id TEXT NOT NULL UNIQUE,
+        principal TEXT NOT NULL,
+        idempotency_key TEXT NOT NULL,
+        agent TEXT NOT NULL,
+        agent_version TEXT NOT NULL,
+        mode TEXT NOT NULL CHECK (mode IN ('queue', 'join')),
+        input TEXT,
+        input_digest TEXT NOT NULL,
+        terms TEXT NOT NULL,
+        accepted_at_ms INTEGER NOT NULL,
+        deadline_at_ms INTEGER,
+        state TEXT NOT NULL CHECK (state IN ({_STATES})),
+        state_since_ms INTEGER NOT NULL,
+        owner TEXT,
+        epoch INTEGER NOT NULL DEFAULT 0,
+        attempts INTEGER NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+        interruptions INTEGER NOT NULL DEFAULT 0 CHECK (interruptions >= 0),
+        interrupted_since_ms INTEGER,
+        claimed_tail INTEGER NOT NULL DEFAULT 0,
+        not_before_ms INTEGER,
+        last_failure TEXT,
+        abort TEXT,
+        host_sequence INTEGER,
+        parent TEXT,
+        outcome TEXT CHECK (outcome IN ({_OUTCOMES})),
+        settled_at_ms INTEGER,
+        wakes INTEGER NOT NULL DEFAULT 0,
+        rows_read INTEGER NOT NULL DEFAULT 0,
+        rows_written INTEGER NOT NULL DEFAULT 0,
+        active_ms INTEGER NOT NULL DEFAULT 0,
+        CHECK ((state = 'settled') = (outcome IS NOT NULL)),
+        CHECK ((state = 'settled') = (settled_at_ms IS NOT NULL)),
+        CHECK (owner IS NULL OR state IN ('running', 'input-applied')),
+        CHECK (state <> 'running' OR owner IS NOT NULL),
+        CHECK (state NOT IN ('input-applied', 'suspended', 'unknown') OR input IS NULL),
+        CHECK ((interruptions = 0) OR (interrupted_since_ms IS NOT NULL)),
+        CHECK ((host_sequence IS NOT NULL) OR state NOT IN ('joining', 'joined'))
+    ) STRICT
+    """,
+    """
+    CREATE INDEX submissions_deadline ON submissions (deadline_at_ms)
+        WHERE deadline_at_ms IS NOT NULL AND settled_at_ms IS NULL
+    """,
+    """
+    CREATE TABLE records (
+        sequence INTEGER PRIMARY KEY CHECK (sequence > 0),
+        record_id TEXT NOT NULL UNIQUE,
+        kind TEXT NOT NULL,
+        submission TEXT,
+        epoch INTEGER NOT NULL,
+        created_at_ms INTEGER NOT NULL,
+        version INTEGER NOT NULL,
+        payload TEXT NOT NULL,
+        digest TEXT NOT NULL CHECK (length(digest) = 64),
+        chain TEXT NOT NULL CHECK (length(chain) = 64),
+        settled INTEGER NOT NULL CHECK (settled >= 0),
+        head INTEGER NOT NULL CHECK (head > 0)
+    ) STRICT
+    """,
+    """
+    CREATE TABLE operations (
+        submission_sequence INTEGER NOT NULL,
+        operation TEXT NOT NULL,
+        kind TEXT NOT NULL CHECK (kind IN ('tool', 'approval', 'signal', 'timer')),
+        state TEXT NOT NULL CHECK (state IN ('prepared', 'unknown', 'waiting')),
+        arguments_digest TEXT NOT NULL,
+        opened_at_ms INTEGER NOT NULL,
+        due_at_ms INTEGER,
+        detail TEXT NOT NULL,
+        PRIMARY KEY (submission_sequence, operation),
+        CHECK ((state IN ('prepared', 'unknown')) = (kind = 'tool'))
+    ) STRICT, WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE signals (
+        submission_sequence INTEGER NOT NULL,
+        arrival INTEGER NOT NULL,
+        signal TEXT NOT NULL,
+        idempotency_key TEXT NOT NULL,
+        author TEXT NOT NULL,
+        payload TEXT NOT NULL,
+        consumed_by TEXT,
+        PRIMARY KEY (submission_sequence, signal, idempotency_key)
+    ) STRICT, WITHOUT ROWID
+    """,
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (MIGRATION_1,)
+
+
+def create(storage: Storage) -> None:
+    """Create every table, inside the transaction of the first accepted admission."""
+    for migration in MIGRATIONS:
+        for statement in migration:
+            storage.execute(statement)
+
+
+def exists(storage: Storage) -> bool:
+    """Say whether this Object has tables of ours; an Object without any is virgin."""
+    found = storage.execute(
+        "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'submissions'"
+    )
+    return len(found) == 1

@@ -1,0 +1,128 @@
+"""Limits and cadences of a deployment, parsed and cross-checked once.
+
+1. Every setting is an environment variable of the Worker, `QUIESCE_` and the field's name in capitals.
+2. A value out of bounds, or two values that cannot hold together, is an error before storage opens.
+3. An unknown `QUIESCE_` variable is an error too where the environment can be listed: a misspelt limit would be
+   no limit.
+
+Milliseconds end in `_ms`, bytes in `_bytes_max`, counts in `_max`.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from quiesce.ids import parse_json
+
+PREFIX = "QUIESCE_"
+HANDLER_MS_MAX = 900_000
+"""The platform ends an alarm handler after 15 minutes of wall time."""
+STORED_VALUE_BYTES_MAX = 2_000_000
+"""The platform's limit for one stored value or row."""
+
+Positive = Annotated[int, Field(gt=0)]
+
+
+class Token(BaseModel):
+    """Who a bearer token speaks for: a principal and its roles."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    principal: Annotated[str, Field(min_length=1, max_length=255)]
+    roles: tuple[str, ...] = ()
+    prefix: str = ""
+
+
+class Settings(BaseModel):
+    """Every limit and cadence, with the defaults of a production deployment."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    backoff_base_ms: Annotated[int, Field(ge=1, le=3_600_000)] = 100
+    backoff_cap_ms: Annotated[int, Field(ge=1, le=3_600_000)] = 60_000
+    alarm_delay_min_ms: Annotated[int, Field(ge=1)] | None = None
+    pass_submissions_max: Positive = 64
+    pass_ms_max: Positive = 60_000
+    attempt_ms_max: Positive = 300_000
+    attempts_max: Annotated[int, Field(ge=1, le=100)] = 8
+    interruptions_max: Annotated[int, Field(ge=1, le=100)] = 8
+    interruption_window_ms: Annotated[int, Field(ge=0)] = 600_000
+    idle_wakes_max: Annotated[int, Field(ge=8)] = 64
+    parked_wake_ms: Positive = 3_600_000
+    queue_depth_max: Annotated[int, Field(ge=1, le=100_000)] = 256
+    input_bytes_max: Positive = 1_000_000
+    value_bytes_max: Positive = 1_900_000
+    database_bytes_max: Annotated[int, Field(gt=0, le=10_000_000_000)] = 9_000_000_000
+    operations_max: Positive = 10_000
+    children_max: Positive = 64
+    signals_pending_max: Positive = 64
+    waiters_max: Positive = 256
+    wait_seconds_max: Annotated[int, Field(ge=0, le=55)] = 25
+    tokens: Mapping[str, Token] = Field(default_factory=dict)
+    """The SHA-256 of each accepted bearer token, in hexadecimal, and who it speaks for. None: closed."""
+
+    @property
+    def alarm_delay_ms(self) -> int:
+        """The nearest successor that a pass arms for itself, in milliseconds."""
+        return self.alarm_delay_min_ms or math.ceil(self.backoff_base_ms / 2)
+
+    @model_validator(mode="after")
+    def check_relations(self) -> Self:
+        """Refuse values that are each lawful and cannot hold together."""
+        relations = (
+            (self.backoff_base_ms <= self.backoff_cap_ms, "BACKOFF_BASE_MS <= BACKOFF_CAP_MS"),
+            (
+                self.alarm_delay_ms <= math.ceil(self.backoff_base_ms / 2),
+                "ALARM_DELAY_MIN_MS <= ceil(BACKOFF_BASE_MS / 2)",
+            ),
+            (
+                self.pass_ms_max + self.attempt_ms_max + 60_000 <= HANDLER_MS_MAX,
+                "PASS_MS_MAX + ATTEMPT_MS_MAX + 60000 <= 900000",
+            ),
+            (self.parked_wake_ms >= self.backoff_cap_ms, "PARKED_WAKE_MS >= BACKOFF_CAP_MS"),
+            (self.input_bytes_max <= self.value_bytes_max, "INPUT_BYTES_MAX <= VALUE_BYTES_MAX"),
+            (
+                self.value_bytes_max + 65_536 <= STORED_VALUE_BYTES_MAX,
+                "VALUE_BYTES_MAX + 65536 <= 2000000",
+            ),
+        )
+        for holds, relation in relations:
+            if not holds:
+                message = f"these settings must hold together: {relation}"
+                raise ValueError(message)
+        return self
+
+
+def parse_settings(environment: Mapping[str, str]) -> Settings:
+    """Parse the `QUIESCE_` variables of an environment.
+
+    Raises ValueError whose message names every variable that is wrong and why.
+    """
+    values: dict[str, object] = {}
+    for name, text in environment.items():
+        if name.startswith(PREFIX) and text != "":
+            field = name.removeprefix(PREFIX).lower()
+            values[field] = parse_json(text) if field == "tokens" else text
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{PREFIX}{'.'.join(map(str, found['loc'])).upper()}: {found['msg']}"
+            if found["loc"]
+            else found["msg"]
+            for found in error.errors(include_url=False)
+        )
+        message = f"the settings of this deployment are wrong: {problems}"
+        raise ValueError(message) from None
+
+
+def settings_of(env: object) -> Settings:
+    """Parse the settings from a Worker's `env`, whose variables are attributes.
+
+    Raises ValueError as `parse_settings` does.
+    """
+    names = [f"{PREFIX}{field.upper()}" for field in Settings.model_fields]
+    found = {name: getattr(env, name, None) for name in names}
+    return parse_settings({name: value for name, value in found.items() if isinstance(value, str)})

@@ -1,0 +1,203 @@
+"""What answers say: one JSON document for each shape of the contract.
+
+1. A document is built from what inspection read, and adds nothing but the dollars, which are never stored.
+2. Times are RFC 3339 in UTC with milliseconds; generations are decimal strings, because they have no bound.
+3. What does not apply is left out only where the contract marks it so; everything else is null.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticInvalidForJsonSchema
+
+from quiesce.admission import Receipt
+from quiesce.agent import Agent
+from quiesce.generation import Cost
+from quiesce.inspection import LaneState, MaintenanceView, Status, parsed_payload
+from quiesce.records import Record
+from quiesce.recovery import Wait
+from quiesce.settlement import Settlement
+from quiesce.states import State
+
+# The published prices of the platform in dollars: per wake-up, per row read, per row written, and per
+# millisecond of an Object's 128 MB. https://developers.cloudflare.com/durable-objects/platform/pricing/
+USD_PER_WAKE = 0.15e-6
+USD_PER_ROW_READ = 0.001e-6
+USD_PER_ROW_WRITTEN = 1.0e-6
+USD_PER_ACTIVE_MS = 12.50e-6 * 0.125 / 1_000
+
+
+def timestamp(at_ms: int | None) -> str | None:
+    """Write an instant as RFC 3339 in UTC with milliseconds."""
+    if at_ms is None:
+        return None
+    instant = datetime.fromtimestamp(at_ms // 1_000, UTC).replace(microsecond=at_ms % 1_000 * 1_000)
+    return instant.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def cost_body(cost: Cost) -> dict[str, Any]:
+    """Write a cost with the dollars that it comes to at the published prices."""
+    usd = (
+        cost.wakes * USD_PER_WAKE
+        + cost.rows_read * USD_PER_ROW_READ
+        + cost.rows_written * USD_PER_ROW_WRITTEN
+        + cost.active_ms * USD_PER_ACTIVE_MS
+    )
+    return {**cost.model_dump(), "usd": round(usd, 12)}
+
+
+def settlement_body(conversation: str, settled: Settlement) -> dict[str, Any]:
+    """Write a settlement."""
+    recorded = settled.recorded
+    body: dict[str, Any] = {
+        "conversation": conversation,
+        "submission": settled.submission.id,
+        "outcome": recorded.outcome.value,
+        "result": recorded.result,
+        "failure": recorded.failure,
+        "settled_at": timestamp(settled.settled_at_ms),
+        "cost": cost_body(Cost(**recorded.cost)),
+    }
+    if recorded.effects_may_have_happened:
+        body["effects_may_have_happened"] = True
+    if recorded.completed_operations:
+        body["completed_operations"] = recorded.completed_operations
+    return body
+
+
+def receipt_body(receipt: Receipt) -> dict[str, Any]:
+    """Write a receipt."""
+    settled = receipt.settlement
+    return {
+        "conversation": receipt.conversation,
+        "submission": receipt.submission,
+        "sequence": receipt.sequence,
+        "accepted_at": timestamp(receipt.accepted_at_ms),
+        "settlement": None if settled is None else settlement_body(receipt.conversation, settled),
+    }
+
+
+def wait_body(wait: Wait | None) -> dict[str, Any] | None:
+    """Write what a submission waits for; what does not apply is left out."""
+    if wait is None:
+        return None
+    optional = {"operation": wait.operation, "name": wait.name, "behind": wait.behind}
+    return {
+        "kind": wait.kind.value,
+        **{name: value for name, value in optional.items() if value is not None},
+        "since": timestamp(wait.since_ms),
+        **({} if wait.until_ms is None else {"until": timestamp(wait.until_ms)}),
+        "reason": wait.reason,
+    }
+
+
+def status_body(found: Status) -> dict[str, Any]:
+    """Write the status of a submission."""
+    submission, settled = found.submission, found.settlement
+    cost = submission.cost if settled is None else Cost(**settled.recorded.cost)
+    return {
+        "conversation": found.conversation,
+        "submission": submission.id,
+        "sequence": submission.sequence,
+        "agent": submission.agent,
+        "state": submission.state.value,
+        "attempts": submission.attempts,
+        "interruptions": 0 if submission.has_progressed else submission.interruptions,
+        "waiting_for": wait_body(found.waiting_for),
+        "next_attempt_at": timestamp(found.next_attempt_at_ms),
+        "settlement": None if settled is None else settlement_body(found.conversation, settled),
+        "cost": cost_body(cost),
+    }
+
+
+def generation_body(view: MaintenanceView) -> dict[str, str]:
+    """Write the two counters of the generation."""
+    return {"dirty": str(view.record.dirty), "processed": str(view.record.processed)}
+
+
+def last_pass_body(view: MaintenanceView) -> dict[str, Any] | None:
+    """Write the report of the last pass that finished."""
+    report = view.record.last_pass
+    if report is None:
+        return None
+    times = {"at": timestamp(report["at_ms"]), "next_due": timestamp(report["next_due_ms"])}
+    rest = {name: value for name, value in report.items() if name not in {"at_ms", "next_due_ms"}}
+    return {**times, **rest}
+
+
+def maintenance_body(view: MaintenanceView) -> dict[str, Any]:
+    """Write the generation record and the alarm."""
+    record = view.record
+    return {
+        "generation": generation_body(view),
+        "nonterminal": record.nonterminal,
+        "due_at": timestamp(record.due_at_ms),
+        "alarm_at": timestamp(view.alarm_at_ms),
+        "failures": record.failures,
+        "idle_wakes": record.idle_wakes,
+        "parked": view.is_parked,
+        "alarm_repaired": record.alarm_repaired,
+        "last_pass": last_pass_body(view),
+    }
+
+
+def lane_body(state: LaneState) -> dict[str, Any]:
+    """Write the lane."""
+    view = state.maintenance
+    return {
+        "conversation": state.conversation,
+        "counts": {each.value: state.counts[each] for each in State},
+        "head": state.head,
+        "blocked_on": wait_body(state.blocked_on),
+        "generation": generation_body(view),
+        "alarm_at": timestamp(view.alarm_at_ms),
+        "due_at": timestamp(view.record.due_at_ms),
+        "parked": view.is_parked,
+        "last_pass": last_pass_body(view),
+        "cost": cost_body(view.record.cost),
+    }
+
+
+def record_body(record: Record) -> dict[str, Any]:
+    """Write one record of the log."""
+    body: dict[str, Any] = {
+        "sequence": record.sequence,
+        "record_id": record.record_id,
+        "kind": record.kind,
+        "epoch": record.epoch,
+        "created_at": timestamp(record.created_at_ms),
+        "payload": parsed_payload(record),
+        "digest": record.digest,
+    }
+    if record.submission is not None:
+        body["submission"] = record.submission
+    return body
+
+
+def page_body(items: list[dict[str, Any]], last: int | None) -> dict[str, Any]:
+    """Write a page; `next` is the place to go on from, as an opaque cursor, or null at the end."""
+    return {"items": items, "next": None if last is None else str(last)}
+
+
+def agents_body(agents: Iterable[Agent]) -> dict[str, Any]:
+    """Write what a deployment serves: each agent with the JSON Schemas of its input and output."""
+    items = [
+        {
+            "name": agent.name,
+            "version": agent.version,
+            "input_schema": _schema(agent.input_adapter, is_output=False),
+            "output_schema": _schema(agent.output_adapter, is_output=True),
+        }
+        for agent in sorted(agents, key=lambda agent: agent.name)
+    ]
+    return page_body(items, None)
+
+
+def _schema(adapter: TypeAdapter[Any], *, is_output: bool) -> dict[str, Any] | None:
+    try:
+        return adapter.json_schema(mode="serialization" if is_output else "validation")
+    except PydanticInvalidForJsonSchema:
+        # A type with a validator of its own making may have no schema; the agent works all the same.
+        return None

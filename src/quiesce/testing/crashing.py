@@ -1,0 +1,38 @@
+"""Where a simulated process may die: before or after each commit, keeping or losing what was not on disk."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+
+class Crashed(BaseException):
+    """The simulated process died. Not an Exception: nothing in it gets to clean up."""
+
+
+@dataclass(slots=True)
+class CrashPlan:
+    """Die at the commit of this number, counted from 1 from the moment the plan is set."""
+
+    commit: int
+    when: Literal["before", "after"] = "after"
+    keeps_unsynced: bool = True
+    """Whether commits that were not yet synced have reached the disk."""
+    fired: bool = False
+    _seen: int = 0
+
+    def at_commit(self, when: Literal["before", "after"]) -> None:
+        """Count a commit as it passes; raises Crashed at the planned one, once."""
+        if when == "before":
+            self._seen += 1
+        if not self.fired and self._seen == self.commit and when == self.when:
+            self.fired = True
+            raise Crashed(f"{when} commit {self.commit}")
+
+
+def crash_plans(commits_max: int) -> Iterator[CrashPlan]:
+    """Yield every way to die at each of the first `commits_max` commits."""
+    for commit in range(1, commits_max + 1):
+        yield CrashPlan(commit, "before", keeps_unsynced=True)
+        yield CrashPlan(commit, "before", keeps_unsynced=False)
+        yield CrashPlan(commit, "after", keeps_unsynced=True)
+        yield CrashPlan(commit, "after", keeps_unsynced=False)

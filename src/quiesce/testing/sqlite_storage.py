@@ -1,0 +1,196 @@
+"""The storage seam on the standard `sqlite3`: the same SQL, and the same words about what is on disk.
+
+One outer transaction holds everything since the last sync, and every commit is a savepoint within it. A crash that
+loses what was not on disk is a rollback of the outer transaction; one that keeps it is a commit.
+
+sqlite3 does not tell rows read and index entries; its counts are lower bounds, and the exact ones are measured
+under workerd.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from typing import Any
+
+from quiesce.errors import StorageUnavailable
+from quiesce.storage import AlarmSlot, Counts, Row, SqlValue
+from quiesce.testing.crashing import CrashPlan
+
+
+class Disk:
+    """What survives a crash: one database with the Object's tables, its key-value store and its alarm."""
+
+    def __init__(self, path: str = ":memory:") -> None:
+        self.connection = sqlite3.connect(path, isolation_level=None)
+        self.connection.execute(
+            "CREATE TABLE IF NOT EXISTS host_kv (key TEXT PRIMARY KEY, value TEXT NOT NULL)"
+        )
+        self.connection.execute("BEGIN")
+
+    def sync(self) -> None:
+        """Everything written so far survives."""
+        self.connection.execute("COMMIT")
+        self.connection.execute("BEGIN")
+
+    def lose_unsynced(self) -> None:
+        """What was written since the last sync never happened."""
+        self.connection.execute("ROLLBACK")
+        self.connection.execute("BEGIN")
+
+    def close(self) -> None:
+        """Close the database."""
+        self.connection.close()
+
+    def get(self, key: str) -> str | None:
+        """Read one text."""
+        row = self.connection.execute("SELECT value FROM host_kv WHERE key = ?", (key,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def put(self, key: str, text: str) -> None:
+        """Write one text."""
+        self.connection.execute("INSERT OR REPLACE INTO host_kv VALUES (?, ?)", (key, text))
+
+    def delete(self, key: str) -> None:
+        """Remove one text."""
+        self.connection.execute("DELETE FROM host_kv WHERE key = ?", (key,))
+
+    @property
+    def alarm_at_ms(self) -> int | None:
+        """The alarm slot."""
+        text = self.get(_ALARM_KEY)
+        return None if text is None else int(text)
+
+    @alarm_at_ms.setter
+    def alarm_at_ms(self, at_ms: int | None) -> None:
+        if at_ms is None:
+            self.delete(_ALARM_KEY)
+        else:
+            self.put(_ALARM_KEY, str(at_ms))
+
+
+_ALARM_KEY = "host:alarm"
+
+
+class SqliteStorage:
+    """One incarnation's hold on a disk; after a crash it answers nothing any more."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.disk = disk
+        self.plan: CrashPlan | None = None
+        self.fault: Exception | None = None
+        """While set, every use of storage raises it: a store that is down."""
+        self.is_gone = False
+        self._rows_read = 0
+        self._rows_written = 0
+        self._statements = 0
+        self._kv_reads = 0
+        self._alarm_writes = 0
+
+    def _check(self) -> None:
+        if self.is_gone:
+            raise StorageUnavailable("this incarnation has ended")
+        if self.fault is not None:
+            raise self.fault
+
+    def execute(self, sql: str, *params: SqlValue) -> list[Row]:
+        """Run one statement and drain its cursor at once."""
+        self._check()
+        cursor = self.disk.connection.execute(sql, params)
+        rows: list[Row] = cursor.fetchall()
+        self._statements += 1
+        if sql.lstrip().startswith("SELECT"):
+            self._rows_read += len(rows)
+        else:
+            self._rows_written += max(cursor.rowcount, len(rows), 0)
+        return rows
+
+    def kv_get(self, key: str) -> str | None:
+        """Read one text from the key-value store."""
+        self._check()
+        self._kv_reads += 1
+        return self.disk.get(key)
+
+    def kv_put(self, key: str, text: str) -> None:
+        """Write one text to the key-value store."""
+        self._check()
+        self._rows_written += 1
+        self.disk.put(key, text)
+
+    async def transaction[T](self, step: Callable[[AlarmSlot], T]) -> T:
+        """Run one step atomically; other tasks may run before it and after it, never within."""
+        await asyncio.sleep(0)
+        self._check()
+
+        def whole() -> T:
+            slot = AlarmSlot(self.disk.alarm_at_ms)
+            value = step(slot)
+            if slot.is_changed:
+                self._alarm_writes += 1
+                self._rows_written += 1
+                self.disk.alarm_at_ms = slot.at_ms
+            return value
+
+        value = self._atomically(whole, syncs=True)
+        await asyncio.sleep(0)
+        return value
+
+    def commit[T](self, step: Callable[[], T]) -> T:
+        """Run one step atomically; it may be lost until the next sync."""
+        self._check()
+        return self._atomically(step, syncs=False)
+
+    def _atomically[T](self, step: Callable[[], T], *, syncs: bool) -> T:
+        connection = self.disk.connection
+        connection.execute("SAVEPOINT step")
+        changes = connection.total_changes
+        try:
+            value = step()
+            wrote = connection.total_changes > changes
+            if wrote and self.plan is not None:
+                self.plan.at_commit("before")
+        except BaseException:
+            connection.execute("ROLLBACK TO step")
+            connection.execute("RELEASE step")
+            raise
+        connection.execute("RELEASE step")
+        if syncs:
+            self.disk.sync()
+        if wrote and self.plan is not None:
+            self.plan.at_commit("after")
+        return value
+
+    async def sync(self) -> None:
+        """Return when everything written so far survives."""
+        await asyncio.sleep(0)
+        self._check()
+        self.disk.sync()
+
+    async def alarm_at_ms(self) -> int | None:
+        """Read the alarm slot."""
+        await asyncio.sleep(0)
+        self._check()
+        return self.disk.alarm_at_ms
+
+    async def arm(self, at_ms: int) -> None:
+        """Set the alarm outside any transaction."""
+        self._check()
+        self._alarm_writes += 1
+        self.disk.alarm_at_ms = at_ms
+        self.disk.sync()
+
+    def database_bytes(self) -> int:
+        """Return the size of the database in bytes."""
+        self._check()
+        pages: Any = self.disk.connection.execute("PRAGMA page_count").fetchone()[0]
+        size: Any = self.disk.connection.execute("PRAGMA page_size").fetchone()[0]
+        return int(pages) * int(size)
+
+    def counts(self) -> Counts:
+        """Return what storage has been asked for so far."""
+        return Counts(
+            self._rows_read,
+            self._rows_written,
+            self._statements,
+            self._kv_reads,
+            self._alarm_writes,
+        )

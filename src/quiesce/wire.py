@@ -1,0 +1,328 @@
+"""Everything that crosses the edge: bytes in, commands to the Object, answers out, refusals and their status.
+
+1. Bytes become a value here and nowhere else: bounded, closed, and safe against depth. What a body means must not
+   depend on who parses it, so a name that stands twice in one object is refused, and so is a number that no
+   double holds.
+2. One JSON string goes to the Object, one comes back; the router only carries them.
+3. Every refusal is a problem document of RFC 9457 with the code of the closed set.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from quiesce.errors import Refusal, RefusalCode
+from quiesce.ids import parse_json
+
+STATUS: Mapping[RefusalCode, int] = {
+    RefusalCode.INVALID_REQUEST: 400,
+    RefusalCode.UNAUTHENTICATED: 401,
+    RefusalCode.FORBIDDEN: 403,
+    RefusalCode.NOT_FOUND: 404,
+    RefusalCode.METHOD_NOT_ALLOWED: 405,
+    RefusalCode.IDEMPOTENCY_CONFLICT: 409,
+    RefusalCode.ALREADY_SETTLED: 409,
+    RefusalCode.DECISION_CONFLICT: 409,
+    RefusalCode.NOT_WAITING: 409,
+    RefusalCode.JOINED_TO_HOST: 409,
+    RefusalCode.GONE: 410,
+    RefusalCode.INPUT_TOO_LARGE: 413,
+    RefusalCode.UNSUPPORTED_MEDIA_TYPE: 415,
+    RefusalCode.UNKNOWN_AGENT: 422,
+    RefusalCode.QUEUE_FULL: 429,
+    RefusalCode.RATE_LIMITED: 429,
+    RefusalCode.CORRUPTION: 500,
+    RefusalCode.UNAVAILABLE: 503,
+    RefusalCode.DATABASE_FULL: 507,
+}
+FIELD_ERRORS_STATUS = 422
+"""`invalid-request` when the request is well-formed and some fields of it are not."""
+TITLES: Mapping[RefusalCode, str] = {
+    RefusalCode.INVALID_REQUEST: "The request is not valid",
+    RefusalCode.UNAUTHENTICATED: "A valid bearer token is required",
+    RefusalCode.FORBIDDEN: "This token may not do that",
+    RefusalCode.NOT_FOUND: "There is nothing here",
+    RefusalCode.METHOD_NOT_ALLOWED: "This route does not take that method",
+    RefusalCode.IDEMPOTENCY_CONFLICT: "The key was used for other work",
+    RefusalCode.ALREADY_SETTLED: "The submission is settled",
+    RefusalCode.DECISION_CONFLICT: "Another decision is recorded",
+    RefusalCode.NOT_WAITING: "The submission does not wait for that",
+    RefusalCode.JOINED_TO_HOST: "The submission has joined another",
+    RefusalCode.GONE: "The submission was purged",
+    RefusalCode.INPUT_TOO_LARGE: "The input is too large",
+    RefusalCode.UNSUPPORTED_MEDIA_TYPE: "The body must be JSON",
+    RefusalCode.UNKNOWN_AGENT: "There is no such agent",
+    RefusalCode.QUEUE_FULL: "The conversation's queue is full",
+    RefusalCode.RATE_LIMITED: "Too many requests",
+    RefusalCode.CORRUPTION: "Stored state breaks a law",
+    RefusalCode.UNAVAILABLE: "The conversation cannot be served now",
+    RefusalCode.DATABASE_FULL: "The conversation's database is full",
+}
+RETRY_AFTER_DEFAULT_S = 1
+PAGE_MAX = 200
+PAGE_DEFAULT = 50
+BODY_DEPTH_MAX = 100
+"""How deep arrays and objects of a body may nest. Pydantic's parser stops at 200, and what a body holds is parsed
+again inside a command and inside a record, which nest it deeper."""
+BODY_ENVELOPE_BYTES = 65_536
+"""What a body may hold beside an input of the greatest size."""
+FIELD_ERRORS_MAX = 20
+
+
+class Body(BaseModel):
+    """The body of a request. Infinity stays visible on its way to the Object, which refuses it."""
+
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="forbid", ser_json_inf_nan="constants"
+    )
+
+
+class SubmitBody(Body):
+    """What a client POSTs to have work done."""
+
+    agent: Annotated[str, Field(min_length=1, max_length=100)]
+    input: Any
+    mode: Literal["queue", "join"] = "queue"
+    deadline_ms: Annotated[int, Field(gt=0, le=366 * 86_400_000)] | None = None
+    callback_url: Annotated[str, Field(max_length=2_000)] | None = None
+
+
+class ReasonBody(Body):
+    """Why an operator acts."""
+
+    reason: Annotated[str, Field(max_length=1_000)] = ""
+
+
+class _Command(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="forbid", ser_json_inf_nan="constants"
+    )
+
+    conversation: str
+
+
+class Submit(_Command):
+    """Admit work."""
+
+    verb: Literal["submit"] = "submit"
+    principal: str
+    key: str
+    body: SubmitBody
+
+
+class ReadStatus(_Command):
+    """Read one submission."""
+
+    verb: Literal["status"] = "status"
+    submission: str
+    if_none_match: str | None = None
+
+
+class ReadSettlement(_Command):
+    """Read a settlement, waiting for it at most `wait_ms`."""
+
+    verb: Literal["settlement"] = "settlement"
+    submission: str
+    wait_ms: int = 0
+
+
+class ListSubmissions(_Command):
+    """Read a page of submissions."""
+
+    verb: Literal["submissions"] = "submissions"
+    after: int = 0
+    limit: int = PAGE_DEFAULT
+    state: str | None = None
+
+
+class ReadLane(_Command):
+    """Read the lane."""
+
+    verb: Literal["lane"] = "lane"
+
+
+class ReadMaintenance(_Command):
+    """Read the generation record and the alarm."""
+
+    verb: Literal["maintenance"] = "maintenance"
+
+
+class ForcePass(_Command):
+    """Owe the lane a pass."""
+
+    verb: Literal["force-pass"] = "force-pass"
+    principal: str
+    reason: str
+
+
+class ReadRecords(_Command):
+    """Read a page of the log."""
+
+    verb: Literal["records"] = "records"
+    after: int = 0
+    limit: int = PAGE_DEFAULT
+
+
+class Retry(_Command):
+    """Release a quarantined submission."""
+
+    verb: Literal["retry"] = "retry"
+    principal: str
+    submission: str
+    reason: str
+
+
+type Command = (
+    Submit
+    | ReadStatus
+    | ReadSettlement
+    | ListSubmissions
+    | ReadLane
+    | ReadMaintenance
+    | ForcePass
+    | ReadRecords
+    | Retry
+)
+COMMANDS: TypeAdapter[Command] = TypeAdapter(
+    Annotated[Command, Field(discriminator="verb")], config=ConfigDict(defer_build=True)
+)
+
+
+def parse_body[B: Body](model: type[B], raw: bytes) -> B:
+    """Turn the bytes of a body into its model.
+
+    Raises Refusal: `invalid-request`, with `errors` where the JSON is well-formed and its fields are not.
+    """
+    value = _parse_strictly(raw)
+    if not isinstance(value, dict):
+        raise _field_refusal([{"field": "", "problem": "The body should be a JSON object"}])
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise _field_refusal(field_errors(error)) from None
+
+
+def _field_refusal(errors: list[dict[str, str]]) -> Refusal:
+    first = errors[0]
+    message = f"{first['field'] or 'the body'}: {first['problem']}"
+    return Refusal(RefusalCode.INVALID_REQUEST, message, {"errors": errors})
+
+
+def field_errors(error: ValidationError, *prefix: str) -> list[dict[str, str]]:
+    """Say field by field what is wrong: a path and a sentence each, without the values themselves."""
+    found = error.errors(include_url=False, include_input=False, include_context=False)
+    return [
+        {
+            "field": ".".join(map(str, (*prefix, *each["loc"])))[:300],
+            "problem": each["msg"][:300],
+        }
+        for each in found[:FIELD_ERRORS_MAX]
+    ]
+
+
+def _parse_strictly(raw: bytes) -> Any:
+    try:
+        value = parse_json(raw)
+        depth = _depth(value)
+        if depth > BODY_DEPTH_MAX:
+            raise Refusal(
+                RefusalCode.INVALID_REQUEST,
+                f"the body nests {depth} levels deep, {BODY_DEPTH_MAX} are allowed",
+                {"limit": "BODY_DEPTH_MAX", "actual": depth, "maximum": BODY_DEPTH_MAX},
+            )
+        # The standard parser recurses, which is safe only now that the depth is known; pydantic's parser
+        # keeps the last of two equal names in silence.
+        json.loads(raw, object_pairs_hook=_refuse_repeated_names)
+    except ValueError as error:
+        message = f"the body is not JSON that can be taken: {error}"
+        raise Refusal(RefusalCode.INVALID_REQUEST, message[:500]) from None
+    return value
+
+
+def _depth(value: Any) -> int:
+    """Count the levels of arrays and objects, without recursing."""
+    depth, level = 0, [value]
+    while level := [each for each in level if isinstance(each, dict | list)]:
+        depth += 1
+        level = [
+            child
+            for each in level
+            for child in (each.values() if isinstance(each, dict) else each)
+        ]
+    return depth
+
+
+def _refuse_repeated_names(pairs: list[tuple[str, Any]]) -> None:
+    names = {name for name, _ in pairs}
+    if len(names) != len(pairs):
+        message = "an object has the same name twice"
+        raise ValueError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer to one command: an HTTP status, headers and a JSON body."""
+
+    status: int
+    body: Any
+    headers: Mapping[str, str]
+
+    def encode(self) -> str:
+        """Return the answer as the one string that crosses the border: status, headers, a newline, the body."""
+        return f"{self.status} {dump(dict(self.headers))}\n{dump(self.body)}"
+
+
+def decode_answer(text: str) -> tuple[int, dict[str, str], str]:
+    """Split what `encode` made, without parsing the body."""
+    head, _, body = text.partition("\n")
+    status, _, headers = head.partition(" ")
+    return int(status), parse_json(headers), body
+
+
+def dump(value: Any) -> str:
+    """Write a value of ours as JSON."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def settled_receipt(receipt: str, settlement: str) -> str:
+    """Put a settlement's text in its place in a receipt's text, which has none yet.
+
+    Neither is parsed: a result may nest deeper than a parser would follow once it stands inside a receipt.
+    """
+    place = '"settlement":null}'
+    assert receipt.endswith(place), receipt
+    return f"{receipt.removesuffix('null}')}{settlement}}}"
+
+
+def answer(status: int, body: Any, **headers: str) -> Answer:
+    """Build an answer; underscores in header names stand for hyphens."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Answer(status, body, {"content-type": "application/json", **named})
+
+
+def refuse(refusal: Refusal) -> Answer:
+    """Turn a refusal into its problem document."""
+    status = STATUS[refusal.code]
+    if refusal.code is RefusalCode.INVALID_REQUEST and "errors" in refusal.facts:
+        status = FIELD_ERRORS_STATUS
+    facts = dict(refusal.facts)
+    headers = {"content-type": "application/problem+json"}
+    retry_after_s = facts.pop("retry_after_s", RETRY_AFTER_DEFAULT_S)
+    if status in {429, 503}:
+        headers["retry-after"] = str(retry_after_s)
+    if refusal.code is RefusalCode.UNAUTHENTICATED:
+        headers["www-authenticate"] = 'Bearer realm="quiesce"'
+    if "allow" in facts:
+        headers["allow"] = ", ".join(facts["allow"])
+    problem = {
+        "type": f"urn:quiesce:problem:{refusal.code}",
+        "title": TITLES[refusal.code],
+        "status": status,
+        "detail": refusal.detail,
+        "code": refusal.code.value,
+        **facts,
+    }
+    return Answer(status, problem, headers)
