@@ -1,8 +1,8 @@
 /* A clock that tests can move: loaded into workerd, it adds an offset to every clock it reads.
  *
- * The offset is eight bytes in a file, nanoseconds, in the machine's own byte order, mapped into
- * memory: writing the file moves the clock of a running process at once. An alarm of tomorrow is
- * then due today, which is the only way to prove days of behaviour in a test of seconds.
+ * The offset is eight bytes in a file (nanoseconds, little-endian), mapped into memory: writing the
+ * file moves the clock of a running process at once. An alarm of tomorrow is then due today, which
+ * is the only way to prove days of behaviour in a test of seconds.
  *
  * workerd sleeps by the kernel's clock, which nobody moves, so after a change something has to wake
  * it; a request does. Waits on condition variables name a time of our clock and are translated back.

@@ -178,15 +178,17 @@ def _start(worker: Worker, state: Path) -> Server:
     try:
         return Server.start([worker], persist=state, snapshot=True)
     except CannotServe as error:
-        say(f"scripts/dev: no start from a snapshot, trying without: {error}")
-        return Server.start([worker], persist=state)
+        # If the sources are at fault, this fails too and tells the same.
+        server = Server.start([worker], persist=state)
+        say(f"scripts/dev: serving, but not from a snapshot, as a deployment would: {error}")
+        return server
 
 
 def _wait_until_healthy(server: Server) -> None:
     deadline = time.monotonic() + HEALTHY_SECONDS
     while True:
         try:
-            with urllib.request.urlopen(f"{server.url}/healthz", timeout=HEALTHY_SECONDS):  # noqa: S310 -- loopback
+            with urllib.request.urlopen(f"{server.url}/healthz", timeout=HEALTHY_SECONDS):
                 return
         except urllib.error.HTTPError as error:
             answer = f"{error.code} {error.read().decode(errors='replace')[:500]}"

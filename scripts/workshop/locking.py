@@ -6,6 +6,7 @@ business.
 
 import argparse
 import subprocess
+from pathlib import Path
 
 from workshop import machine, places, setup
 from workshop.steps import Trouble, perform_all, say
@@ -35,8 +36,8 @@ def main() -> int:
 
 
 def _run(*command: str) -> None:
-    say(" ".join(command[:1] + command[1:4]))
-    done = subprocess.run(command, cwd=places.ROOT, check=False)  # noqa: S603 -- our own command.
+    say(f"{Path(command[0]).name} {command[1]}: {command[-1]}")
+    done = subprocess.run(command, cwd=places.ROOT, check=False)
     if done.returncode != 0:
         raise Trouble(f"`{command[0]}` ended with exit code {done.returncode}")
 

@@ -3,6 +3,7 @@
 Nothing here installs anything. What is missing is told in one sentence.
 """
 
+import functools
 import os
 import shutil
 import socket
@@ -28,9 +29,7 @@ NODE_OLDEST_FOR_WRANGLER = (22, 12)
 def version_of(command: list[str]) -> tuple[int, ...] | None:
     """The version that a command prints, or None when it cannot be run."""
     try:
-        done = subprocess.run(  # noqa: S603 -- the commands are this module's own.
-            command, capture_output=True, text=True, timeout=20, check=True
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     digits = done.stdout.strip().removeprefix("v").removeprefix("Python ").split(".")
@@ -71,6 +70,7 @@ def find_npm() -> Path:
     return Path(npm)
 
 
+@functools.cache
 def find_node() -> Path:
     """A Node that wrangler and Miniflare accept: the machine's, or the one among our packages."""
     bundled = sorted(NODE_MODULES.glob("node-*-*/bin/node"))

@@ -1,8 +1,8 @@
 // Serves Workers under workerd, and answers on a small control port.
 //
 // Miniflare is what `wrangler dev` itself is built on: it starts workerd, keeps it alive and stores
-// what Durable Objects store. This file gives it the modules that a deployment would have, and gives
-// tests the three levers that HTTP to the Worker cannot: evict an Object, list Objects, stop.
+// what Durable Objects store. This file gives it the modules that a deployment would have, and
+// gives tests the levers that HTTP to the Worker cannot: evict an Object, list Objects, stop.
 //
 // Usage: node serve.mjs CONFIG, where CONFIG is a JSON file (its shape stands in `serving.py`). The
 // first line on stdout is one JSON object, {ready, control, pid, workerd}. It runs until POST
@@ -35,7 +35,7 @@ function filesUnder(folder) {
     .sort();
 }
 
-/** Globs as wrangler reads them: `**` spans folders, `*` does not cross one, all else is literal. */
+/** Globs as wrangler reads them: `**` spans folders, `*` stays inside one, the rest is literal. */
 function matcher(globs) {
   const expressions = globs.map((glob) => {
     const pattern = glob
@@ -110,10 +110,11 @@ function miniflareWorker(worker) {
 /** The pid of the workerd that Miniflare started: found, since no API tells it (Linux only). */
 function workerdPid() {
   try {
-    const pids = readdirSync("/proc/self/task").flatMap((thread) =>
-      readFileSync(`/proc/self/task/${thread}/children`, "utf8").trim().split(/\s+/).filter(Boolean),
+    const children = readdirSync("/proc/self/task").flatMap(
+      (thread) => readFileSync(`/proc/self/task/${thread}/children`, "utf8").match(/\d+/g) ?? [],
     );
-    return Number(pids.find((pid) => readFileSync(`/proc/${pid}/cmdline`, "utf8").includes("workerd"))) || null;
+    const isWorkerd = (pid) => readFileSync(`/proc/${pid}/cmdline`, "utf8").includes("workerd");
+    return Number(children.find(isWorkerd)) || null;
   } catch {
     return null;
   }
@@ -151,7 +152,8 @@ process.stdin.on("end", () => stop()).on("error", () => stop()).resume();
 const main = config.workers[0].name;
 const routes = {
   "GET /pid": () => ({ workerd: workerdPid() }),
-  "GET /ids": async (_, query) => miniflare.listDurableObjectIds(query.get("class"), query.get("worker") ?? main),
+  "GET /ids": (_, query) =>
+    miniflare.listDurableObjectIds(query.get("class"), query.get("worker") ?? main),
   "POST /evict": async ({ class: className, name, worker = main, webSockets = "hibernate" }) => {
     try {
       await miniflare.unsafeEvictDurableObject(worker, className, { name, webSockets });
@@ -183,7 +185,9 @@ async function answer(request, response) {
 try {
   await miniflare.ready;
   const urls = {};
-  for (const { name } of config.workers) urls[name] = (await miniflare.unsafeGetDirectURL(name)).origin;
+  for (const { name } of config.workers) {
+    urls[name] = (await miniflare.unsafeGetDirectURL(name)).origin;
+  }
   const control = createServer(answer);
   await new Promise((resolve) => control.listen(0, "127.0.0.1", resolve));
   console.log(

@@ -119,6 +119,7 @@ class Server:
         clock: Path | None = None,
         snapshot: bool = False,
         log: Path | None = None,
+        observability: bool = False,
         workerd_arguments: Sequence[str] = (),
         seconds: float = READY_SECONDS,
     ) -> Self:
@@ -127,15 +128,19 @@ class Server:
         `persist` keeps what Objects store. `clock` is a file that moves workerd's clock (see
         `advance`). A `snapshot` of the started Python saves seconds at each start and is made once
         for each state of the sources; it needs the one Python Worker to be the only one. What the
-        processes print goes to `log`, or to our stderr.
+        processes print goes to `log`, or to our stderr. With `observability`, spans and errors are
+        kept in SQLite below `persist`/observability, those of alarms among them.
         """
         persist.mkdir(parents=True, exist_ok=True)
         arguments = [f"--pyodide-bundle-disk-cache-dir={places.BUNDLES}", *workerd_arguments]
         if snapshot:
             arguments += snapshots.arguments_for(workers)
-        with _config_file(workers, persist) as config, contextlib.ExitStack() as files:
+        with (
+            _config_file(workers, persist, observability=observability) as config,
+            contextlib.ExitStack() as files,
+        ):
             errors = files.enter_context(log.open("ab")) if log else None
-            process = subprocess.Popen(  # noqa: S603 -- the command is this repository's own.
+            process = subprocess.Popen(
                 [str(machine.find_node()), str(places.SCRIPTS / "serve.mjs"), str(config)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -219,7 +224,7 @@ class Server:
     def answers(self, path: str = "/healthz") -> bool:
         """Whether the Worker answers a request at all, whatever it says."""
         try:
-            with urllib.request.urlopen(self.url + path, timeout=CONTROL_SECONDS):  # noqa: S310 -- loopback
+            with urllib.request.urlopen(self.url + path, timeout=CONTROL_SECONDS):
                 return True
         except urllib.error.HTTPError:
             return True
@@ -257,13 +262,13 @@ class Server:
         return {name: nanoseconds // 1_000_000 for name, nanoseconds in rows}
 
     def _ask(self, method: str, path: str, body: object = None) -> object:
-        request = urllib.request.Request(  # noqa: S310 -- loopback
+        request = urllib.request.Request(
             self.control + path,
             method=method,
             data=None if body is None else json.dumps(body).encode(),
         )
         try:
-            with urllib.request.urlopen(request, timeout=CONTROL_SECONDS) as response:  # noqa: S310
+            with urllib.request.urlopen(request, timeout=CONTROL_SECONDS) as response:
                 return json.load(response)
         except urllib.error.HTTPError as error:
             message = f"{method} {path}: {error.read().decode()}"
@@ -271,11 +276,14 @@ class Server:
 
 
 @contextlib.contextmanager
-def _config_file(workers: Sequence[Worker], persist: Path) -> Iterator[Path]:
+def _config_file(
+    workers: Sequence[Worker], persist: Path, *, observability: bool
+) -> Iterator[Path]:
     """serve.mjs's configuration in a file that only we can read: variables may be secrets."""
     config = {
         "nodeModules": str(places.ROOT),
         "persist": str(persist.resolve()),
+        "observability": observability,
         "workers": workers,
     }
     with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:

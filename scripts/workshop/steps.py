@@ -49,7 +49,7 @@ class Step:
     perform: Callable[["Recorder"], None]
     outputs: tuple[Path, ...]
     remedy: str
-    require: Callable[[], object] = lambda: None  # noqa: E731
+    require: Callable[[], object] = lambda: None
 
 
 class Recorder:
@@ -66,7 +66,7 @@ class Recorder:
         with self.log.open("a", encoding="utf-8") as log:
             log.write("$ " + " ".join(map(str, command)) + "\n")
             log.flush()
-            process = subprocess.Popen(  # noqa: S603 -- the commands are this repository's own.
+            process = subprocess.Popen(
                 list(map(str, command)),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -113,7 +113,7 @@ def _run_static_checks(report: Report) -> None:
 
 def _quiet(command: Sequence[str | Path]) -> str:
     """Runs a command that has something to say only when it fails."""
-    done = subprocess.run(  # noqa: S603 -- the commands are this repository's own.
+    done = subprocess.run(
         list(map(str, command)),
         cwd=places.ROOT,
         env=places.environment(),
@@ -131,7 +131,7 @@ def _quiet(command: Sequence[str | Path]) -> str:
 def _shown(command: Sequence[str | Path]) -> tuple[int, str]:
     """Runs a command whose output is worth reading as it comes; its exit code and last line."""
     last = ""
-    with subprocess.Popen(  # noqa: S603 -- the commands are this repository's own.
+    with subprocess.Popen(
         list(map(str, command)),
         cwd=places.ROOT,
         env=places.environment(PYTHONUNBUFFERED="1"),
@@ -169,7 +169,7 @@ def _trial_deployment() -> str:
     target = places.WORKSHOP / "deployment"
     pywrangler = places.WORKSHOP / "pywrangler" / "bin" / "pywrangler"
     with exclusive(places.WORKSHOP / "deployment.lock"):
-        done = subprocess.run(  # noqa: S603 -- the command is this repository's own.
+        done = subprocess.run(
             [str(pywrangler), "deploy", "--dry-run", "--outdir", str(target)],
             cwd=places.ROOT,
             env=places.environment(),

@@ -7,8 +7,40 @@ need and costs nothing. What may have happened and cannot be proven becomes a vi
 The modules of this package stand in a total order, and each imports only modules before it. Read them so.
 """
 
-from quiesce.agent import Agent, Failed, Registry, Retryable, ToolFailed
+from quiesce.agent import (
+    Agent,
+    Failed,
+    Happened,
+    NeverStarted,
+    Registry,
+    Retryable,
+    SafeToRetry,
+    ToolFailed,
+    UncertainCall,
+    Unproven,
+)
+from quiesce.joining import JoinedInput
 from quiesce.run import Run
+from quiesce.waiting import Approval, Decision, Received, Signal, Timer, Won
 
-__all__ = ["Agent", "Failed", "Registry", "Retryable", "Run", "ToolFailed"]
+__all__ = [
+    "Agent",
+    "Approval",
+    "Decision",
+    "Failed",
+    "Happened",
+    "JoinedInput",
+    "NeverStarted",
+    "Received",
+    "Registry",
+    "Retryable",
+    "Run",
+    "SafeToRetry",
+    "Signal",
+    "Timer",
+    "ToolFailed",
+    "UncertainCall",
+    "Unproven",
+    "Won",
+]
 __version__ = "0.1.0"

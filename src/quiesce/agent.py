@@ -7,6 +7,7 @@
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import TypeAdapter
@@ -42,8 +43,63 @@ class Failed(Exception):
 class ToolFailed(Exception):
     """Raised by a tool: it did not do what was asked, and that is its result.
 
-    It is recorded, and raised again with the same message whenever the Run replays.
+    It is recorded, and raised again with the same message and error type whenever the Run replays.
     """
+
+    def __init__(self, message: str, *, error_type: str = "tool-failed") -> None:
+        super().__init__(message)
+        self.error_type = error_type[:ERROR_TYPE_MAX]
+
+
+@dataclass(frozen=True, slots=True)
+class UncertainCall:
+    """A tool call that may have happened and left no result, as a reconciler sees it."""
+
+    submission: str
+    operation: str
+    name: str
+    arguments: Any
+    """The arguments of the call in their JSON form, a list."""
+    call: int
+    """Which call of this operation it is, counting from 1."""
+    prepared_at_ms: int
+
+    @property
+    def idempotency_key(self) -> str:
+        """The key that `run.idempotency_key(name)` gave to the handler for this call."""
+        return f"{self.submission}:{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """A reconciler's proof: the call had its effect, and this is its result."""
+
+    result: Any
+
+
+@dataclass(frozen=True, slots=True)
+class NeverStarted:
+    """A reconciler's proof: the call never reached the other side, and can be made."""
+
+    reason: str = "the reconciler found no trace of the call"
+
+
+@dataclass(frozen=True, slots=True)
+class SafeToRetry:
+    """A reconciler's proof: whatever became of the call, making it again does no harm."""
+
+    reason: str = "the reconciler found it safe to make the call again"
+
+
+@dataclass(frozen=True, slots=True)
+class Unproven:
+    """A reconciler's honest answer when it cannot prove anything; a person has to say."""
+
+    reason: str = "the reconciler cannot prove what became of the call"
+
+
+type Reconciliation = Happened | NeverStarted | SafeToRetry | Unproven
+type Reconciler = Callable[[UncertainCall], Awaitable[Reconciliation]]
 
 
 class Agent:
@@ -74,11 +130,29 @@ class Agent:
         self._output = output
         self._adapters: dict[str, TypeAdapter[Any]] = {}
         self._handler: Handler | None = None
+        self._reconcilers: dict[str, Reconciler] = {}
 
     def handler(self, function: Handler) -> Handler:
         """Declare the coroutine function that runs a submission: `async def handle(run, input)`."""
         self._handler = function
         return function
+
+    def reconciler(self, tool: str) -> Callable[[Reconciler], Reconciler]:
+        """Declare how to find out what became of an uncertain call of the named tool.
+
+        The coroutine function takes an UncertainCall, has half a minute, only looks, and answers Happened,
+        NeverStarted, SafeToRetry or Unproven. What it raises counts as Unproven.
+        """
+
+        def declare(function: Reconciler) -> Reconciler:
+            self._reconcilers[tool] = function
+            return function
+
+        return declare
+
+    def reconciler_of(self, tool: str) -> Reconciler | None:
+        """Return the declared reconciler of a tool, or None."""
+        return self._reconcilers.get(tool)
 
     @property
     def run_handler(self) -> Handler:

@@ -1,9 +1,9 @@
 """One attempt: the handler under a hard deadline, and its outcome as a value.
 
-1. Whatever the handler does, an attempt ends with one value: finished, failed, timed out or interrupted.
+1. Whatever the handler does, an attempt ends with one value: finished, failed, suspended, aborted or interrupted.
 2. Only what an application declares retryable is retried. An exception of the platform is an interruption: it
    says nothing about the work, and costs no attempt.
-3. One cancel, one second of grace. A handler that goes on regardless is reported as stuck, and the Object ends.
+3. One cancel, one second of grace. A handler that goes on regardless is stuck, and its Object has to end.
 4. A cancellation that nobody asked for is an interruption.
 """
 
@@ -13,9 +13,10 @@ from typing import Any
 
 from quiesce.agent import Agent, Failed, Retryable
 from quiesce.errors import FailureType
+from quiesce.fence import Fence, Unwind, UnwindReason
 from quiesce.ids import canonical_json, parse_json
 from quiesce.lane import Lane
-from quiesce.run import Run, Unwind
+from quiesce.run import Run
 
 GRACE_S = 1.0
 MESSAGE_MAX = 2_000
@@ -30,13 +31,21 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class FailedAttempt:
-    """The handler failed; `is_retryable` only if the application or the deadline says so."""
+    """The handler failed; `is_retryable` only if the application, its tool or the deadline says so."""
 
     error_type: str
     message: str
     is_retryable: bool
-    is_stuck: bool = False
-    """The handler ignored its cancellation and still runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspended:
+    """It waits for something that is undecided."""
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedAttempt:
+    """Somebody asked for its abort while it ran."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,47 +60,88 @@ class Fenced:
     """The submission belongs to another attempt; nothing of this one may be written."""
 
 
-type AttemptOutcome = Finished | FailedAttempt | Interrupted | Fenced
+type AttemptOutcome = Finished | FailedAttempt | Suspended | AbortedAttempt | Interrupted | Fenced
 
 
-async def attempt(lane: Lane, agent: Agent, run: Run, submitted: Any) -> AttemptOutcome:
-    """Run the agent's handler once, and say how it ended."""
-    limit_ms = min(lane.settings.attempt_ms_max, agent.attempt_ms_max or HANDLER_UNLIMITED_MS)
-    task = asyncio.create_task(_handle(lane, agent, run, submitted))
-    done, _ = await asyncio.wait({task}, timeout=limit_ms / 1_000)
-    if done:
-        return task.result()
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How an attempt ended, and whether its handler ignored its cancellation and still runs."""
+
+    outcome: AttemptOutcome
+    is_stuck: bool = False
+
+
+async def attempt(
+    lane: Lane, agent: Agent, fence: Fence, run: Run, submitted: Any, *, limit_ms: int
+) -> Ended:
+    """Run the agent's handler once, for at most `limit_ms`, and say how it ended."""
+    task = asyncio.create_task(_handle(lane, agent, fence, run, submitted))
+    told = asyncio.Event()
+
+    def tell() -> None:
+        fence.unwind(UnwindReason.ABORTED, "somebody asked for the abort")
+        told.set()
+
+    lane.running[fence.submission] = tell
+    listener = asyncio.create_task(told.wait())
+    try:
+        await asyncio.wait(
+            {task, listener}, timeout=limit_ms / 1_000, return_when="FIRST_COMPLETED"
+        )
+    finally:
+        listener.cancel()
+        lane.running.pop(fence.submission, None)
+    if task.done():
+        return Ended(task.result())
+    is_late = not told.is_set()
     task.cancel()
-    done, _ = await asyncio.wait({task}, timeout=GRACE_S)
-    return FailedAttempt(
-        FailureType.ATTEMPT_DEADLINE,
-        f"the attempt did not end within {limit_ms} ms",
-        is_retryable=True,
-        is_stuck=not done,
-    )
+    run.cancel_calls()
+    left = {task, *run.calls_under_way()}
+    _, stuck = await asyncio.wait(left, timeout=GRACE_S)
+    if is_late and fence.unwound is None:
+        message = f"the attempt did not end within {limit_ms} ms"
+        outcome = FailedAttempt(FailureType.ATTEMPT_DEADLINE, message, is_retryable=True)
+        return Ended(outcome, is_stuck=bool(stuck))
+    return Ended(_unwound(fence, Interrupted("cancelled")), is_stuck=bool(stuck))
 
 
-HANDLER_UNLIMITED_MS = 900_000
-
-
-async def _handle(lane: Lane, agent: Agent, run: Run, submitted: Any) -> AttemptOutcome:
+async def _handle(
+    lane: Lane, agent: Agent, fence: Fence, run: Run, submitted: Any
+) -> AttemptOutcome:
+    outcome: AttemptOutcome
     try:
         value = agent.input_adapter.validate_python(submitted)
         result = await agent.run_handler(run, value)
         outcome = _finished(lane, agent, result)
-    except Unwind:
-        outcome = Interrupted("the attempt was unwound")
-    except asyncio.CancelledError:
-        outcome = Interrupted("the attempt was cancelled")
+    except (Unwind, BaseExceptionGroup, asyncio.CancelledError):
+        outcome = Interrupted("the attempt was cancelled, and nobody had asked for that")
     except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
         outcome = Interrupted(f"the handler raised {type(error).__name__}")
     except Exception as error:  # noqa: BLE001 - the one place where an application's error becomes a value
         outcome = _failed(lane, error)
-    if run.unwound is None:
+    await run.finish_calls()
+    return _unwound(fence, outcome)
+
+
+def _unwound(fence: Fence, outcome: AttemptOutcome) -> AttemptOutcome:
+    """Let what ended the attempt from inside count for more than what the handler made of it."""
+    if fence.unwound is None:
         return outcome
-    if run.unwound.reason == "fenced":
-        return Fenced()
-    return Interrupted(run.unwound.detail)
+    detail = fence.unwound.detail
+    match fence.unwound.reason:
+        case UnwindReason.SUSPENDED:
+            # A failure of another branch is not hidden by a branch that waits.
+            return outcome if isinstance(outcome, FailedAttempt) else Suspended()
+        case UnwindReason.RETRY:
+            return FailedAttempt("tool-raised", detail, is_retryable=True)
+        case UnwindReason.UNCERTAIN:
+            return FailedAttempt("tool-left-no-result", detail, is_retryable=True)
+        case UnwindReason.ABORTED:
+            return AbortedAttempt()
+        case UnwindReason.INTERRUPTED:
+            return Interrupted(detail)
+        case UnwindReason.FENCED:
+            return Fenced()
 
 
 def _finished(lane: Lane, agent: Agent, result: Any) -> AttemptOutcome:

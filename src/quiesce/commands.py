@@ -1,54 +1,83 @@
-"""The mutations that a person makes on what was accepted: each one local transaction.
+"""What an operator or a client does to what was accepted: abort it, release it, force a pass.
 
-1. Bump, rows and alarm are one transaction; a refused mutation writes nothing.
-2. Every command leaves a record with its author and its reason.
+1. Bump, rows and alarm are one transaction; a refused command writes nothing.
+2. The same command again is the same answer.
+3. Every command leaves a record with its author and its reason.
 """
 
-from quiesce import conversation_log, ledger
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from quiesce import conversation_log, ledger, operations, settlement
 from quiesce.conversation_log import Entry
 from quiesce.errors import Refusal, RefusalCode
-from quiesce.ids import ConversationId, SubmissionId, record_id
+from quiesce.generation_record import Cost
+from quiesce.ids import ConversationId, OperationId, SubmissionId, canonical_json, record_id
 from quiesce.lane import Lane, mutate
-from quiesce.records import OperatorActed
-from quiesce.states import State
+from quiesce.ledger import Submission
+from quiesce.operations import OperationState
+from quiesce.records import AbortRequested, OperatorActed, Payload
+from quiesce.settlement import Aborted, Settlement
+from quiesce.states import OWNED, State
+from quiesce.storage import Counts
 from quiesce.wake import Wake
 
 
-async def force_pass(lane: Lane, conversation: ConversationId, author: str, reason: str) -> None:
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Which submission a command is for, and which of its operations, if it is for one."""
+
+    conversation: ConversationId
+    submission: SubmissionId
+    operation: OperationId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """Who acts, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A command was carried out now, or had been before."""
+
+    is_replayed: bool = False
+    settlement: Settlement | None = None
+
+
+async def force_pass(lane: Lane, conversation: ConversationId, author: Author) -> Accepted:
     """Owe the lane a pass and arm for it: the lever that an operator always has."""
 
-    def step(wake: Wake, now_ms: int) -> None:
+    def step(wake: Wake, now_ms: int) -> Accepted:
         lane.require_conversation(conversation)
         mark = lane.storage.counts()
         end = conversation_log.tail(lane.storage)
-        acted = OperatorActed(action="pass-forced", author=author, reason=reason)
+        acted = OperatorActed(action="pass-forced", author=author.name, reason=author.reason)
         entry = Entry(record_id("operator", str(end.sequence + 1)), None, None, acted)
         conversation_log.append(lane.storage, end, entry, now_ms)
         wake.count_mutation(mark)
+        return Accepted()
 
-    await mutate(lane, step)
+    return await mutate(lane, step)
 
 
-async def release_quarantined(
-    lane: Lane, conversation: ConversationId, submission: SubmissionId, author: str, reason: str
-) -> None:
+async def release_quarantined(lane: Lane, address: Address, author: Author) -> Accepted:
     """Let a quarantined submission run again, with its attempts and interruptions forgotten."""
 
-    def step(wake: Wake, now_ms: int) -> None:
-        found = lane.require_submission(conversation, submission)
-        if found.state is State.SETTLED:
-            raise Refusal(RefusalCode.ALREADY_SETTLED, f"{submission} is settled {found.outcome}")
+    def step(wake: Wake, now_ms: int) -> Accepted:
+        found = require_open(lane, address)
         if found.state is not State.QUARANTINED:
-            raise Refusal(
-                RefusalCode.NOT_WAITING,
-                f"{submission} is {found.state}; only a quarantined submission can be retried",
-                {"state": found.state.value},
-            )
+            raise not_waiting(found, "only a quarantined submission can be retried")
         mark = lane.storage.counts()
         end = conversation_log.tail(lane.storage)
-        acted = OperatorActed(action="quarantine-released", author=author, reason=reason)
-        identity = record_id(submission, "released", str(end.sequence + 1))
-        conversation_log.append(lane.storage, end, Entry(identity, submission, None, acted), now_ms)
+        acted = OperatorActed(
+            action="quarantine-released", author=author.name, reason=author.reason
+        )
+        append(lane, address, f"released-{end.sequence + 1}", acted, now_ms)
         ledger.move(
             lane.storage,
             found,
@@ -60,5 +89,100 @@ async def release_quarantined(
             not_before_ms=None,
         )
         wake.count_mutation(mark)
+        return Accepted()
 
-    await mutate(lane, step)
+    return await mutate(lane, step)
+
+
+async def abort(lane: Lane, address: Address, author: Author) -> Accepted:
+    """Record that the submission has to end, and settle it at once if nothing stands in the way.
+
+    What runs, what holds a call without a result, and what others have joined goes through the pass.
+    """
+
+    def step(wake: Wake, _now_ms: int) -> Accepted:
+        found = lane.require_submission(address.conversation, address.submission)
+        if not found.is_open:
+            settled = settlement.read(lane.storage, found)
+            if found.outcome == "aborted":
+                return Accepted(is_replayed=True, settlement=settled)
+            raise already_settled(found, settled)
+        if found.state in {State.JOINED, State.JOINING}:
+            host = ledger.at(lane.storage, found.host_sequence or 0)
+            message = f"{address.submission} has joined another submission; abort that one"
+            facts = {"host": None if host is None else host.id}
+            raise Refusal(RefusalCode.JOINED_TO_HOST, message, facts)
+        if found.abort is not None:
+            wake.repair()
+            return Accepted(is_replayed=True)
+        return abort_now(lane, wake, found, author, address)
+
+    accepted = await mutate(lane, step)
+    tell = lane.running.get(address.submission)
+    if accepted.settlement is None and tell is not None:
+        tell()
+    if accepted.settlement is not None:
+        lane.announce([address.submission])
+    return accepted
+
+
+def abort_now(
+    lane: Lane, wake: Wake, found: Submission, author: Author, address: Address
+) -> Accepted:
+    """Record an abort inside the transaction of a command, and settle what nothing stands in the way of."""
+    storage, now_ms = lane.storage, wake.now_ms
+    mark = storage.counts()
+    wished = AbortRequested(author=author.name, reason=author.reason)
+    append(lane, replace(address, operation=None), "abort", wished, now_ms)
+    left = operations.of_submission(storage, found.sequence)
+    is_free = (
+        found.owner is None
+        and all(each.state is OperationState.WAITING for each in left)
+        and found.host_sequence is None
+    )
+    if not is_free:
+        intent = canonical_json({"author": author.name, "reason": author.reason})
+        keeps: dict[str, Any] = {"owner": found.owner} if found.state in OWNED else {}
+        ledger.move(storage, found, found.state, now_ms, abort=intent, **keeps)
+        wake.count_mutation(mark)
+        return Accepted()
+    cost = found.cost.plus(spent_since(storage.counts(), mark))
+    settlement.settle(storage, found, Aborted(author.reason), now_ms, cost)
+    wake.count_mutation(mark, opened=-1)
+    settled = ledger.at(storage, found.sequence)
+    assert settled is not None
+    return Accepted(settlement=settlement.read(storage, settled))
+
+
+def append(lane: Lane, address: Address, part: str, payload: Payload, now_ms: int) -> None:
+    """Append what a command records about a submission, or about one operation of it."""
+    parts = (part,) if address.operation is None else (address.operation, part)
+    entry = Entry(record_id(address.submission, *parts), address.submission, None, payload)
+    end = conversation_log.tail(lane.storage)
+    conversation_log.append(lane.storage, end, entry, now_ms)
+
+
+def spent_since(counts: Counts, mark: Counts) -> Cost:
+    """Return what a command has cost its submission."""
+    spent = counts.since(mark)
+    return Cost(rows_read=spent.rows_read, rows_written=spent.rows_written)
+
+
+def require_open(lane: Lane, address: Address) -> Submission:
+    """Read an open submission, or refuse."""
+    found = lane.require_submission(address.conversation, address.submission)
+    if not found.is_open:
+        raise already_settled(found, settlement.read(lane.storage, found))
+    return found
+
+
+def not_waiting(found: Submission, why: str) -> Refusal:
+    """Refuse what a submission does not wait for."""
+    message = f"{found.id} is {found.state}: {why}"
+    return Refusal(RefusalCode.NOT_WAITING, message, {"state": found.state.value})
+
+
+def already_settled(found: Submission, settled: Settlement | None) -> Refusal:
+    """Refuse what comes after the settlement, and show it."""
+    facts: Mapping[str, Any] = {} if settled is None else {"settlement": settled}
+    return Refusal(RefusalCode.ALREADY_SETTLED, f"{found.id} is settled: {found.outcome}", facts)

@@ -10,7 +10,7 @@
 from dataclasses import dataclass
 
 from quiesce.errors import Corruption
-from quiesce.ids import RecordId, SubmissionId
+from quiesce.ids import OperationId, RecordId, SubmissionId
 from quiesce.records import (
     CHAIN_START,
     RECORD_VERSION,
@@ -71,13 +71,11 @@ def tail(storage: Storage) -> Tail:
     return Tail(*rows[0]) if rows else Tail()
 
 
-def append(
-    storage: Storage, end: Tail, entry: Entry, now_ms: int, *, settles: int = 0, head: int = 0
-) -> Tail:
+def append(storage: Storage, end: Tail, entry: Entry, now_ms: int, *, settles: int = 0) -> Tail:
     """Append one record behind `end`, which this same step has read, and return the new tail.
 
-    `settles` and `head` move the totals. A replay returns the tail as it stands. Raises Corruption when the id
-    is taken by a record that says something else.
+    `settles` adds to the total of settled submissions; the head is the one that `end` names. A replay returns the
+    tail as it stands. Raises Corruption when the id is taken by a record that says something else.
     """
     payload = payload_json(entry.payload)
     kind = entry.payload.kind
@@ -88,7 +86,7 @@ def append(
         chain=chain_digest(end.chain, end.sequence + 1, content, now_ms),
         epoch=epoch,
         settled=end.settled + settles,
-        head=head or end.head,
+        head=end.head,
         last=end.last,
     )
     inserted = storage.execute(
@@ -133,14 +131,26 @@ def read(storage: Storage, record_id: RecordId) -> Record | None:
 
 
 def of_submission(storage: Storage, submission: SubmissionId) -> list[Record]:
-    """Read every record of one submission in the order of the log, through the index of record ids.
+    """Read every record of one submission in the order of the log."""
+    return _under(storage, submission)
 
-    Record ids of a submission start with its id and a slash; the next character after a slash is a zero.
+
+def of_operation(
+    storage: Storage, submission: SubmissionId, operation: OperationId
+) -> list[Record]:
+    """Read every record of one operation in the order of the log."""
+    return _under(storage, f"{submission}/{operation}")
+
+
+def _under(storage: Storage, owner: str) -> list[Record]:
+    """Read the records whose ids start with an owner and a slash, through the index of record ids.
+
+    The next character after a slash is a zero.
     """
     rows = storage.execute(
         f"SELECT {_COLUMNS} FROM records WHERE record_id >= ? AND record_id < ?",
-        f"{submission}/",
-        f"{submission}0",
+        f"{owner}/",
+        f"{owner}0",
     )
     return sorted((_record(row) for row in rows), key=_by_sequence)
 

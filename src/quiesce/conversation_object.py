@@ -18,7 +18,7 @@ from quiesce.dispatch import dispatch
 from quiesce.errors import Refusal, RefusalCode
 from quiesce.failpoints import Failpoints, InertFailpoints
 from quiesce.lane import Lane
-from quiesce.settings import Settings, settings_of
+from quiesce.settings import Settings
 
 
 class ConversationObject(DurableObject):
@@ -73,7 +73,7 @@ class ConversationObject(DurableObject):
 def _settings(env: Any) -> tuple[Settings, Exception | None]:
     """Parse the settings; what is wrong with them keeps the Object from serving, and is said to every caller."""
     try:
-        return settings_of(env), None
+        return workerd.Deployment.settings(env), None
     except ValueError as error:
         return Settings(), error
 

@@ -6,6 +6,7 @@
 """
 
 from quiesce import admission, commands, inspection, maintenance, shapes, wire
+from quiesce.commands import Address, Author
 from quiesce.errors import Corruption, NewerStorage, Refusal, RefusalCode, StorageUnavailable
 from quiesce.ids import ConversationId, SubmissionId, digest
 from quiesce.lane import Lane
@@ -46,7 +47,9 @@ async def _carry_out(lane: Lane, command: Command) -> Answer:
             wanted = None if state is None else State(state)
             listed = inspection.page(lane, conversation, after, limit, wanted)
             last = listed[-1].submission.sequence if len(listed) == limit else None
-            return answer(200, shapes.page_body([shapes.status_body(each) for each in listed], last))
+            return answer(
+                200, shapes.page_body([shapes.status_body(each) for each in listed], last)
+            )
         case wire.ReadLane():
             return answer(200, shapes.lane_body(await inspection.lane_state(lane, conversation)))
         case wire.ReadMaintenance():
@@ -56,13 +59,14 @@ async def _carry_out(lane: Lane, command: Command) -> Answer:
             return _records_page(lane, command)
         case wire.ForcePass(principal=principal, reason=reason):
             _require_health(lane)
-            await commands.force_pass(lane, conversation, principal, reason)
+            await commands.force_pass(lane, conversation, Author(principal, reason))
             view = await inspection.maintenance(lane, conversation)
             return answer(202, shapes.maintenance_body(view))
         case wire.Retry(submission=submission, principal=principal, reason=reason):
             _require_health(lane)
             released = SubmissionId(submission)
-            await commands.release_quarantined(lane, conversation, released, principal, reason)
+            address = Address(conversation, released)
+            await commands.release_quarantined(lane, address, Author(principal, reason))
             found = inspection.status(lane, conversation, released)
             return answer(202, shapes.status_body(found))
 

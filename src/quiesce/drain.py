@@ -7,30 +7,34 @@
 3. At a bound the pass stops between two submissions, with everything committed.
 """
 
-import json
 from dataclasses import dataclass, replace
 from typing import Any
 
-from quiesce import conversation_log, ledger, repair, settlement
+from quiesce import conversation_log, ledger, operations, repair, settlement
 from quiesce.agent import Agent
 from quiesce.attempt import (
-    AttemptOutcome,
+    AbortedAttempt,
+    Ended,
     FailedAttempt,
     Fenced,
     Finished,
     Interrupted,
+    Suspended,
     attempt,
 )
 from quiesce.conversation_log import Entry
 from quiesce.errors import Corruption
-from quiesce.ids import parse_json, record_id
+from quiesce.fence import Fence
+from quiesce.ids import SubmissionId, canonical_json, parse_json, record_id
+from quiesce.journal import Journal
 from quiesce.lane import Lane, Pass
 from quiesce.ledger import Submission
+from quiesce.operations import OperationState
 from quiesce.pacing import backoff_ms, interruption_delay_ms
 from quiesce.records import InputApplied, Record
 from quiesce.recovery import Claim
-from quiesce.run import Fence, Run
-from quiesce.settlement import Completed, FailedForGood, Verdict
+from quiesce.run import Run
+from quiesce.settlement import Aborted, Completed, FailedForGood, Verdict
 from quiesce.states import State
 
 
@@ -49,12 +53,12 @@ async def drain(lane: Lane, work: Pass) -> None:
     for _ in range(lane.settings.pass_submissions_max):
         if lane.clock() - work.started_ms >= lane.settings.pass_ms_max:
             return
-        decided = repair.recover_head(lane, work)
+        decided = await repair.recover_head(lane, work)
         if decided is None or not isinstance(decided[1], Claim):
             return
         claimed = await claim(lane, work, decided[0], decided[1])
-        outcome = await _run(lane, claimed)
-        await end(lane, work, claimed, outcome)
+        ended = await _run(lane, claimed)
+        await end(lane, work, claimed, ended)
 
 
 async def claim(lane: Lane, work: Pass, submission: Submission, decision: Claim) -> Claimed:
@@ -115,52 +119,60 @@ def _applied_input(submission: Submission, journal: list[Record]) -> Any:
     raise Corruption(f"{submission.id} has its input in the log", "no input-applied record")
 
 
-async def _run(lane: Lane, claimed: Claimed) -> AttemptOutcome:
+async def _run(lane: Lane, claimed: Claimed) -> Ended:
     submission = claimed.submission
-    fence = Fence(
-        sequence=submission.sequence,
-        submission=submission.id,
-        owner=lane.incarnation,
-        epoch=submission.epoch,
-        attempt=submission.attempts + submission.interruptions,
+    fence = Fence(lane, submission.sequence, submission.id, submission.epoch)
+    journal = Journal(submission.id, claimed.journal, lane.settings.operations_max)
+    run = Run(fence, journal, submission.attempts + submission.interruptions)
+    limit_ms = min(
+        lane.settings.attempt_ms_max,
+        claimed.agent.attempt_ms_max or lane.settings.attempt_ms_max,
     )
-    run = Run(lane, fence, claimed.journal)
-    lane.running.add(submission.id)
-    try:
-        return await attempt(lane, claimed.agent, run, claimed.submitted)
-    finally:
-        lane.running.discard(submission.id)
+    if submission.deadline_at_ms is not None:
+        limit_ms = min(limit_ms, max(1, submission.deadline_at_ms - lane.clock()))
+    return await attempt(lane, claimed.agent, fence, run, claimed.submitted, limit_ms=limit_ms)
 
 
-async def end(lane: Lane, work: Pass, claimed: Claimed, outcome: AttemptOutcome) -> None:
-    """Write down how an attempt ended: settle its submission, or release it."""
-    match outcome:
+async def end(lane: Lane, work: Pass, claimed: Claimed, ended: Ended) -> None:
+    """Write down how an attempt ended: settle its submission, suspend it, or release it."""
+    match ended.outcome:
         case Finished(result=result):
             await _settle(lane, work, claimed, Completed(result))
         case FailedAttempt(is_retryable=False, error_type=error_type, message=message):
             await _settle(lane, work, claimed, FailedForGood(error_type, message))
-        case FailedAttempt():
-            await _retry_later(lane, work, claimed, outcome)
-            if outcome.is_stuck:
-                lane.abort_object("a handler ignored its cancellation")
+        case FailedAttempt() as failure:
+            await _retry_later(lane, work, claimed, failure)
+        case Suspended():
+            await _suspend(lane, work, claimed)
+        case AbortedAttempt():
+            await _leave(lane, work, claimed, interruptions=0)
         case Interrupted():
             await _release(lane, work, claimed)
         case Fenced():
             pass
+    if ended.is_stuck:
+        lane.abort_object("a handler ignored its cancellation")
 
 
 async def _settle(lane: Lane, work: Pass, claimed: Claimed, verdict: Verdict) -> None:
+    """Settle with the handler's outcome, unless an abort was recorded first."""
     storage, submission, now_ms = lane.storage, claimed.submission, lane.clock()
 
-    def step() -> None:
+    def step() -> list[SubmissionId]:
         cost = submission.cost.plus(work.charge(submission.id, storage.counts(), now_ms))
-        settlement.settle(storage, submission, verdict, now_ms, cost)
+        fresh = ledger.at(storage, submission.sequence)
+        assert fresh is not None
+        if fresh.epoch != submission.epoch or fresh.owner != lane.incarnation:
+            return []
+        wish = ledger.abort_reason(fresh)
+        final = verdict if wish is None else Aborted(wish)
+        return settlement.settle(storage, fresh, final, now_ms, cost)
 
     await lane.failpoints.reach("settle:before")
-    storage.commit(step)
+    settled = storage.commit(step)
     await lane.failpoints.reach_after("settle:after", storage)
-    work.settled += 1
-    lane.announce(submission.id)
+    work.settled += len(settled)
+    lane.announce(settled)
 
 
 async def _retry_later(lane: Lane, work: Pass, claimed: Claimed, failure: FailedAttempt) -> None:
@@ -169,7 +181,7 @@ async def _retry_later(lane: Lane, work: Pass, claimed: Claimed, failure: Failed
     delay_ms = backoff_ms(
         settings.backoff_base_ms, settings.backoff_cap_ms, submission.attempts, lane.jitter()
     )
-    last_failure = json.dumps({"error_type": failure.error_type, "message": failure.message})
+    last_failure = {"error_type": failure.error_type, "message": failure.message}
     await _leave(
         lane,
         work,
@@ -177,15 +189,28 @@ async def _retry_later(lane: Lane, work: Pass, claimed: Claimed, failure: Failed
         attempts=submission.attempts + 1,
         interruptions=0,
         not_before_ms=lane.clock() + delay_ms,
-        last_failure=last_failure,
+        last_failure=canonical_json(last_failure),
     )
+
+
+async def _suspend(lane: Lane, work: Pass, claimed: Claimed) -> None:
+    """Suspend until every wait is decided; resume at once if that has happened meanwhile.
+
+    A call that left no result comes first: then the submission is only released, and recovery asks about it.
+    """
+    left = operations.of_submission(lane.storage, claimed.submission.sequence)
+    is_suspended = bool(left) and all(each.state is OperationState.WAITING for each in left)
+    enters = State.SUSPENDED if is_suspended else State.INPUT_APPLIED
+    await _leave(lane, work, claimed, enters, interruptions=0)
 
 
 async def _release(lane: Lane, work: Pass, claimed: Claimed) -> None:
     """End the ownership of an interrupted attempt, which keeps what the claim counted against it."""
     submission, storage = claimed.submission, lane.storage
-    progressed = conversation_log.has_progressed(storage, submission.id, submission.claimed_tail)
-    interruptions = 0 if progressed else submission.interruptions
+    fresh = ledger.at(storage, submission.sequence)
+    interruptions = submission.interruptions
+    if fresh is None or fresh.has_progressed:
+        interruptions = 0
     delay_ms = interruption_delay_ms(interruptions)
     await _leave(
         lane,
@@ -196,19 +221,18 @@ async def _release(lane: Lane, work: Pass, claimed: Claimed) -> None:
     )
 
 
-async def _leave(lane: Lane, work: Pass, claimed: Claimed, **changes: Any) -> None:
+async def _leave(
+    lane: Lane,
+    work: Pass,
+    claimed: Claimed,
+    enters: State = State.INPUT_APPLIED,
+    **changes: Any,
+) -> None:
     storage, submission, now_ms = lane.storage, claimed.submission, lane.clock()
 
     def step() -> None:
         cost = submission.cost.plus(work.charge(submission.id, storage.counts(), now_ms))
-        ledger.move(
-            storage,
-            submission,
-            submission.state,
-            now_ms,
-            cost,
-            **changes,
-        )
+        ledger.move(storage, submission, enters, now_ms, cost, **changes)
 
     await lane.failpoints.reach("release:before")
     storage.commit(step)

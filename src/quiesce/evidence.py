@@ -20,6 +20,30 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A tool call that was prepared and left no result."""
+
+    operation: str
+    name: str
+    is_uncertain: bool
+    """Calling it again could have the effect twice; an idempotent call may simply be made again."""
+    is_unknown: bool
+    """It was marked: nobody could prove what became of it, and it waits for a resolution."""
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenWait:
+    """An approval, a signal or a timer that is undecided."""
+
+    operation: str
+    name: str
+    kind: str
+    since_ms: int
+    due_at_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """Everything that the next decision about one submission may depend on."""
 
@@ -36,6 +60,10 @@ class Evidence:
     not_before_ms: int | None
     deadline_at_ms: int | None
     has_settlement_record: bool
+    abort_reason: str | None
+    """Why somebody wants it to end, if somebody does."""
+    calls: tuple[OpenCall, ...]
+    waits: tuple[OpenWait, ...]
     agent: str
     agent_version: str
     is_agent_served: bool

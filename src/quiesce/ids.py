@@ -32,10 +32,25 @@ def canonical_json(value: Any) -> str:
     Raises ValueError for what JSON cannot say: NaN, infinities, lone surrogates, integers beyond the
     interpreter's digit limit, nesting beyond the serializer's limit, or types without a JSON form.
     """
+    _refuse_sets(value)
     plain = parse_json(to_json(value, inf_nan_mode="constants"))
     return json.dumps(
         plain, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
     )
+
+
+def _refuse_sets(value: Any) -> None:
+    """Refuse sets: their order differs from one process to the next, and with it their text."""
+    waiting = [value]
+    seen: set[int] = set()
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, set | frozenset):
+            message = "a set has no order, and so no one JSON text; sort it into a list"
+            raise ValueError(message)  # noqa: TRY004 - it is the value that JSON cannot say
+        if isinstance(each, dict | list | tuple) and id(each) not in seen:
+            seen.add(id(each))
+            waiting.extend(each.values() if isinstance(each, dict) else each)
 
 
 def parse_json(text: str | bytes) -> Any:

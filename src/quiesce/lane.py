@@ -8,8 +8,9 @@
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from quiesce import ledger, wake
 from quiesce.agent import Registry
@@ -22,6 +23,10 @@ from quiesce.ledger import Submission
 from quiesce.settings import Settings
 from quiesce.storage import AlarmSlot, Counts, Storage
 from quiesce.wake import Wake
+
+
+def _nobody_listens(_submission: SubmissionId, _value: Any) -> None:
+    """Drop a Run's progress."""
 
 
 @dataclass(slots=True)
@@ -61,8 +66,10 @@ class Lane:
     hurt: Exception | None = None
     """What keeps this Object from serving mutations, found when it was opened."""
     watchers: dict[SubmissionId, set[asyncio.Event]] = field(default_factory=dict)
-    running: set[SubmissionId] = field(default_factory=set)
-    """Whose attempt runs now; a hint, which decides nothing."""
+    running: dict[SubmissionId, Callable[[], None]] = field(default_factory=dict)
+    """Whose attempt runs now, and how to tell it of an abort; a hint, which decides nothing."""
+    publish: Callable[[SubmissionId, Any], None] = _nobody_listens
+    """Where a Run's progress goes: to whoever streams it, and nowhere else."""
 
     def wake(self, slot: AlarmSlot, now_ms: int) -> Wake:
         """Open the generation inside a transaction."""
@@ -103,10 +110,11 @@ class Lane:
             raise Refusal(RefusalCode.NOT_FOUND, message)
         return found
 
-    def announce(self, submission: SubmissionId) -> None:
-        """Tell whoever waits for this submission's settlement to read it."""
-        for event in self.watchers.pop(submission, ()):
-            event.set()
+    def announce(self, settled: Iterable[SubmissionId]) -> None:
+        """Tell whoever waits for these settlements to read them."""
+        for submission in settled:
+            for event in self.watchers.pop(submission, ()):
+                event.set()
 
 
 @dataclass(slots=True)

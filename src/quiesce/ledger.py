@@ -12,7 +12,7 @@ from typing import Any
 
 from quiesce.errors import Corruption, IllegalMove
 from quiesce.generation_record import Cost
-from quiesce.ids import SubmissionId
+from quiesce.ids import SubmissionId, parse_json
 from quiesce.states import OWNED, State, is_lawful
 from quiesce.storage import Row, SqlValue, Storage
 
@@ -104,6 +104,11 @@ def _submission(row: Row) -> Submission:
     )
     flags = (bool(is_settled_in_log), bool(has_progressed))
     return Submission(*(*facts, cost, *flags))
+
+
+def abort_reason(submission: Submission) -> str | None:
+    """Return why somebody wants the submission to end, or None."""
+    return None if submission.abort is None else str(parse_json(submission.abort)["reason"])
 
 
 def insert(storage: Storage, columns: Mapping[str, SqlValue]) -> None:

@@ -105,7 +105,7 @@ async def _pass(lane: Lane) -> PassReport:
         return _caught_up_report(begun, started_ms)
     tail = conversation_log.tail(lane.storage)
     work = Pass(begun, started_ms, started, tail.sequence)
-    repair.recover(lane, work)
+    await repair.recover(lane, work)
     await drain.drain(lane, work)
     return await _finish(lane, work)
 

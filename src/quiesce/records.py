@@ -59,8 +59,10 @@ class ToolPrepared(_Payload):
     kind: Literal["tool-prepared"] = "tool-prepared"
     operation: str
     effect: Literal["uncertain", "idempotent"]
+    call: Annotated[int, Field(ge=1)]
+    """Counts the times that this operation was called; another call needs a resolution that allows it."""
     arguments_digest: str
-    arguments: Any = None
+    arguments: Any
 
 
 class ToolSettled(_Payload):
@@ -79,16 +81,17 @@ class ToolUnknown(_Payload):
 
     kind: Literal["tool-unknown"] = "tool-unknown"
     operation: str
+    call: int
     reason: str
 
 
-class UnknownResolved(_Payload):
-    """A person said what became of an unknown call."""
+class CallResolved(_Payload):
+    """A reconciler or a person said what became of a call that had left no result."""
 
-    kind: Literal["unknown-resolved"] = "unknown-resolved"
+    kind: Literal["call-resolved"] = "call-resolved"
     operation: str
+    call: int
     resolution: Literal["completed", "failed", "never-happened", "safe-to-retry", "abort"]
-    result: Any = None
     author: str
     reason: str
 
@@ -151,6 +154,16 @@ class TimerFired(_Payload):
     operation: str
 
 
+class ChoiceOpened(_Payload):
+    """The Run waits for the first of several; each is opened in this same commit."""
+
+    kind: Literal["choice-opened"] = "choice-opened"
+    operation: str
+    arguments_digest: str
+    branches: dict[str, str]
+    """The operation of each branch."""
+
+
 class ChoiceMade(_Payload):
     """One branch of a wait-any won; the others were closed in this same commit."""
 
@@ -159,11 +172,19 @@ class ChoiceMade(_Payload):
     winner: str
 
 
+class InboxRead(_Payload):
+    """The Run looked for submissions that want to join it, and these are what it found."""
+
+    kind: Literal["inbox-read"] = "inbox-read"
+    operation: str
+    arguments_digest: str
+    joined: list[str]
+
+
 class InputJoined(_Payload):
     """The input of a joined submission was handed to the Run that it joined."""
 
     kind: Literal["input-joined"] = "input-joined"
-    operation: str
     host: str
     input: Any
 
@@ -193,9 +214,12 @@ class SettlementRecorded(_Payload):
     result: Any = None
     failure: dict[str, Any] | None = None
     reason: str | None = None
+    host: str | None = None
+    """The submission that this one had joined; its result is the answer to this one too."""
     effects_may_have_happened: bool = False
     completed_operations: list[str] = Field(default_factory=list)
     unknown_operations: list[str] = Field(default_factory=list)
+    """Calls that may have happened; nobody has proven either."""
     cost: dict[str, int]
 
 
@@ -206,14 +230,16 @@ type Payload = (
     | ToolPrepared
     | ToolSettled
     | ToolUnknown
-    | UnknownResolved
+    | CallResolved
     | ApprovalRequested
     | ApprovalDecided
     | SignalAwaited
     | SignalReceived
     | TimerSet
     | TimerFired
+    | ChoiceOpened
     | ChoiceMade
+    | InboxRead
     | InputJoined
     | AbortRequested
     | OperatorActed
@@ -244,8 +270,9 @@ class Record:
     def parsed(self) -> Payload:
         """Parse the payload; raises Corruption when it is not one of its kind."""
         try:
-            return _PAYLOADS.validate_python({"kind": self.kind, **parse_json(self.payload)})
-        except (ValidationError, ValueError) as error:
+            stored = parse_json(self.payload)
+            return _PAYLOADS.validate_python({**stored, "kind": self.kind})
+        except (ValidationError, ValueError, TypeError) as error:
             law = f"the payload of record {self.sequence} is a {self.kind}"
             raise Corruption(law, str(error)[:300]) from None
 

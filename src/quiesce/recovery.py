@@ -4,9 +4,15 @@ The precedence is a numbered list; the first rule that applies decides.
 
  1. It is settled: nothing.
  2. Its settlement stands in the log: finish exactly that settlement. History wins over the ledger.
- 4. Its deadline has passed: settle it failed, `deadline-exceeded`, wherever it stands in the queue.
- 3. It is not the head: it waits behind the head, and has no part in what the lane can do.
+ 3. It has joined a host: await the host's settlement, which settles it too.
+ 4. Somebody wants it aborted, or its deadline has passed: settle it so, wherever it stands in the queue. Calls that
+    left no result are recorded as unknown, never as undone.
+    Otherwise, if it is not the head, it waits behind the head and has no part in what the lane can do.
+ 5. A call that could have its effect twice left no result: ask its reconciler; without proof it is unknown.
+ 6. It has an unknown call: await a resolution.
  7. Its attempts or interruptions are exhausted: settle it failed, or quarantine it, as its agent declares.
+ 8. It waits for approvals, signals or timers: close what is due; suspend it while one is undecided; resume it when
+    none is.
 10. It is admitted and its parent has not established it: await the parent. It is quarantined: await an operator.
 12. Its retry time lies ahead: await it. An attempt died and its delay has not been set: set it.
 13. This deployment lacks its agent's version: await a deployment that has it, looking once in a while.
@@ -18,7 +24,8 @@ classify is total: every evidence has exactly one decision.
 from dataclasses import dataclass
 from enum import StrEnum
 
-from quiesce.evidence import Evidence
+from quiesce.errors import FailureType
+from quiesce.evidence import Evidence, OpenWait
 from quiesce.pacing import interruption_delay_ms
 from quiesce.states import State
 
@@ -66,6 +73,14 @@ class FinishFromHistory:
 
 
 @dataclass(frozen=True, slots=True)
+class SettleAborted:
+    """Settle the submission aborted."""
+
+    abort_reason: str
+    reason: str = "somebody asked for its abort"
+
+
+@dataclass(frozen=True, slots=True)
 class SettleFailed:
     """Settle the submission failed."""
 
@@ -75,10 +90,40 @@ class SettleFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Reconcile:
+    """Ask what became of these calls; what cannot be proven becomes unknown."""
+
+    operations: tuple[str, ...]
+    reason: str = "a call left no result"
+
+
+@dataclass(frozen=True, slots=True)
 class Quarantine:
     """Hold the submission, and the lane behind it, for an operator."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CloseDue:
+    """Close the waits whose time has come."""
+
+    operations: tuple[str, ...]
+    reason: str = "a wait has come to its time"
+
+
+@dataclass(frozen=True, slots=True)
+class Suspend:
+    """Hold the submission until its waits are decided; whoever owned it is gone."""
+
+    reason: str = "its waits are undecided"
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Everything that it was suspended for is decided."""
+
+    reason: str = "its waits are decided"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +169,19 @@ class Claim:
 
 
 type Decision = (
-    Nothing | FinishFromHistory | SettleFailed | Quarantine | Postpone | Await | AwaitUntil | Claim
+    Nothing
+    | FinishFromHistory
+    | SettleAborted
+    | SettleFailed
+    | Reconcile
+    | Quarantine
+    | CloseDue
+    | Suspend
+    | Resume
+    | Postpone
+    | Await
+    | AwaitUntil
+    | Claim
 )
 
 
@@ -134,16 +191,61 @@ def classify(evidence: Evidence) -> Decision:
         return Nothing()
     if evidence.has_settlement_record:
         return FinishFromHistory()
+    return (
+        _joined(evidence)
+        or _ended_from_outside(evidence)
+        or _behind_the_head(evidence)
+        or _unproven(evidence)
+        or _exhausted(evidence)
+        or _waiting(evidence)
+        or _held(evidence)
+        or _next_claim(evidence)
+    )
+
+
+def _joined(evidence: Evidence) -> Decision | None:
+    if evidence.state != State.JOINED:
+        return None
+    reason = "it has joined the head of the lane, and settles with it"
+    return Await(Wait(WaitKind.HEAD, reason, evidence.state_since_ms))
+
+
+def _ended_from_outside(evidence: Evidence) -> Decision | None:
+    if evidence.abort_reason is not None:
+        return SettleAborted(evidence.abort_reason)
     if evidence.deadline_at_ms is not None and evidence.deadline_at_ms <= evidence.now_ms:
-        return SettleFailed("deadline-exceeded", "the deadline of the submission has passed")
-    if not evidence.is_head:
-        wait = Wait(
-            WaitKind.HEAD,
-            "it is queued behind the head of the lane",
-            evidence.state_since_ms,
-        )
-        return Await(wait)
-    return _exhausted(evidence) or _stable_wait(evidence) or _next_claim(evidence)
+        message = "the deadline of the submission has passed"
+        return SettleFailed(FailureType.DEADLINE_EXCEEDED, message)
+    return None
+
+
+def _behind_the_head(evidence: Evidence) -> Decision | None:
+    if evidence.is_head:
+        return None
+    reason = "it is queued behind the head of the lane"
+    return Await(Wait(WaitKind.HEAD, reason, evidence.state_since_ms))
+
+
+def _unproven(evidence: Evidence) -> Decision | None:
+    unproven = tuple(
+        call.operation for call in evidence.calls if call.is_uncertain and not call.is_unknown
+    )
+    if unproven:
+        return Reconcile(unproven)
+    for call in evidence.calls:
+        if call.is_unknown:
+            reason = f"nobody can prove what became of the call {call.name!r}; say so"
+            wait = Wait(
+                WaitKind.RESOLUTION,
+                reason,
+                call.since_ms,
+                operation=call.operation,
+                name=call.name,
+            )
+            return Await(wait)
+    if evidence.state == State.UNKNOWN:
+        return Resume("every unknown call is resolved")
+    return None
 
 
 def _exhausted(evidence: Evidence) -> Decision | None:
@@ -154,8 +256,8 @@ def _exhausted(evidence: Evidence) -> Decision | None:
     if evidence.attempts >= limits.attempts_max:
         spent = f"{evidence.attempts} attempts failed, which is the maximum"
     elif evidence.interruptions >= limits.interruptions_max:
-        assert evidence.interrupted_since_ms is not None
-        lasted_ms = evidence.now_ms - evidence.interrupted_since_ms
+        since_ms = evidence.interrupted_since_ms
+        lasted_ms = 0 if since_ms is None else evidence.now_ms - since_ms
         if lasted_ms >= limits.interruption_window_ms:
             spent = (
                 f"{evidence.interruptions} attempts in a row ended without order or progress,"
@@ -165,10 +267,46 @@ def _exhausted(evidence: Evidence) -> Decision | None:
         return None
     if evidence.on_exhausted == "quarantine":
         return Quarantine(spent)
-    return SettleFailed("attempts-exhausted", spent)
+    return SettleFailed(FailureType.ATTEMPTS_EXHAUSTED, spent)
 
 
-def _stable_wait(evidence: Evidence) -> Decision | None:
+def _waiting(evidence: Evidence) -> Decision | None:
+    is_suspended = evidence.state == State.SUSPENDED
+    if not evidence.waits:
+        return Resume() if is_suspended else None
+    due = tuple(
+        wait.operation
+        for wait in evidence.waits
+        if wait.due_at_ms is not None and wait.due_at_ms <= evidence.now_ms
+    )
+    if due:
+        return CloseDue(due)
+    if not is_suspended:
+        return Suspend()
+    timed = [wait for wait in evidence.waits if wait.due_at_ms is not None]
+    if timed:
+        first = min(timed, key=_due_at_ms)
+        return AwaitUntil(_wait(evidence.waits[0]), _due_at_ms(first))
+    return Await(_wait(evidence.waits[0]))
+
+
+def _due_at_ms(wait: OpenWait) -> int:
+    assert wait.due_at_ms is not None
+    return wait.due_at_ms
+
+
+def _wait(wait: OpenWait) -> Wait:
+    return Wait(
+        WaitKind(wait.kind),
+        f"it waits for the {wait.kind} {wait.name!r}",
+        wait.since_ms,
+        until_ms=wait.due_at_ms,
+        operation=wait.operation,
+        name=wait.name,
+    )
+
+
+def _held(evidence: Evidence) -> Decision | None:
     if evidence.state == State.QUARANTINED:
         reason = "it is quarantined until an operator retries or aborts it"
         return Await(Wait(WaitKind.OPERATOR, reason, evidence.state_since_ms))

@@ -3,37 +3,57 @@
 1. Only the head can move, and what a clock or a person has released out of order; so recovery reads these, and
    what it costs does not grow with the queue or with history.
 2. A decision is applied in one commit that names the state and the epoch which the evidence was read from.
-3. Recovery precedes any claim, and asks the outside world nothing that it could answer from its own rows.
+3. Recovery precedes any claim. The one thing that it asks the outside world is what became of a call that left no
+   result, and it asks that of the application's reconciler, for a bounded time; no answer is no proof.
 """
 
-from quiesce import ledger, settlement
-from quiesce.evidence import Evidence, Limits
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from quiesce import conversation_log, ledger, operations, settlement, waits
+from quiesce.agent import NeverStarted, Reconciliation, SafeToRetry, UncertainCall, Unproven
+from quiesce.conversation_log import Entry
+from quiesce.evidence import Evidence, Limits, OpenCall, OpenWait
+from quiesce.ids import canonical_json, parse_json, record_id
 from quiesce.lane import Lane, Pass
 from quiesce.ledger import Submission
+from quiesce.operations import OpenOperation, OperationKind, OperationState
+from quiesce.records import CallResolved, Payload, ToolPrepared, ToolSettled, ToolUnknown
 from quiesce.recovery import (
     Await,
     AwaitUntil,
     Claim,
+    CloseDue,
     Decision,
     FinishFromHistory,
     Nothing,
     Postpone,
     Quarantine,
+    Reconcile,
+    Resume,
+    SettleAborted,
     SettleFailed,
+    Suspend,
     classify,
 )
-from quiesce.settlement import FailedForGood
+from quiesce.settlement import Aborted, FailedForGood, Verdict
 from quiesce.states import State
 
 PAGE_MAX = 64
 DECISIONS_MAX = 256
 """A pass repairs at most so many submissions; the rest stays due for the next one."""
+RECONCILE_S = 30.0
+_WITHOUT_OPERATIONS = frozenset({State.ADMITTED, State.READY, State.JOINED, State.SETTLED})
 
 
 def fold(lane: Lane, submission: Submission, now_ms: int, *, is_head: bool) -> Evidence:
     """Gather the facts about one submission."""
     settings = lane.settings
     agent = lane.agents.version(submission.agent, submission.agent_version)
+    open_operations: list[OpenOperation] = []
+    if submission.state not in _WITHOUT_OPERATIONS:
+        open_operations = operations.of_submission(lane.storage, submission.sequence)
     return Evidence(
         now_ms=now_ms,
         state=submission.state,
@@ -46,6 +66,9 @@ def fold(lane: Lane, submission: Submission, now_ms: int, *, is_head: bool) -> E
         not_before_ms=submission.not_before_ms,
         deadline_at_ms=submission.deadline_at_ms,
         has_settlement_record=submission.is_settled_in_log,
+        abort_reason=ledger.abort_reason(submission),
+        calls=tuple(map(_open_call, filter(_is_call, open_operations))),
+        waits=tuple(_open_wait(each) for each in open_operations if not _is_call(each)),
         agent=submission.agent,
         agent_version=submission.agent_version,
         is_agent_served=agent is not None,
@@ -59,57 +82,193 @@ def fold(lane: Lane, submission: Submission, now_ms: int, *, is_head: bool) -> E
     )
 
 
-def recover(lane: Lane, work: Pass) -> None:
+def _is_call(operation: OpenOperation) -> bool:
+    return operation.kind is OperationKind.TOOL
+
+
+def _open_call(operation: OpenOperation) -> OpenCall:
+    return OpenCall(
+        operation=operation.operation,
+        name=operation.name,
+        is_uncertain=operation.detail["effect"] == "uncertain",
+        is_unknown=operation.state is OperationState.UNKNOWN,
+        since_ms=operation.opened_at_ms,
+    )
+
+
+def _open_wait(operation: OpenOperation) -> OpenWait:
+    return OpenWait(
+        operation=operation.operation,
+        name=operation.name,
+        kind=operation.kind.value,
+        since_ms=operation.opened_at_ms,
+        due_at_ms=operation.due_at_ms,
+    )
+
+
+async def recover(lane: Lane, work: Pass) -> None:
     """Settle what is overdue anywhere in the queue, then bring the head to where it waits or can run."""
     now_ms = lane.clock()
     head = ledger.head(lane.storage)
     for submission in ledger.due_deadlines(lane.storage, now_ms, PAGE_MAX):
         is_head = head is not None and submission.sequence == head.sequence
-        apply(lane, work, submission, classify(fold(lane, submission, now_ms, is_head=is_head)))
-    recover_head(lane, work)
+        decision = classify(fold(lane, submission, now_ms, is_head=is_head))
+        await apply(lane, work, submission, decision)
+    await recover_head(lane, work)
 
 
-def recover_head(lane: Lane, work: Pass) -> tuple[Submission, Decision] | None:
+async def recover_head(lane: Lane, work: Pass) -> tuple[Submission, Decision] | None:
     """Apply what is decided for the head until it waits or can run; returns that last decision."""
     for _ in range(DECISIONS_MAX):
         submission = ledger.head(lane.storage)
         if submission is None:
             return None
         decision = classify(fold(lane, submission, lane.clock(), is_head=True))
-        if not apply(lane, work, submission, decision):
+        if not await apply(lane, work, submission, decision):
             return submission, decision
     return None
 
 
-def apply(lane: Lane, work: Pass, submission: Submission, decision: Decision) -> bool:
+async def apply(lane: Lane, work: Pass, submission: Submission, decision: Decision) -> bool:
     """Carry out one decision in one commit; returns whether there was anything to do."""
-    storage, now_ms = lane.storage, lane.clock()
     match decision:
         case Nothing() | Await() | AwaitUntil() | Claim():
             return False
+        case Reconcile(operations=unproven):
+            for operation in unproven:
+                await _reconcile(lane, submission, operation)
         case FinishFromHistory():
-            storage.commit(lambda: settlement.finish_from_history(storage, submission, now_ms))
-            work.settled += 1
-        case SettleFailed(error_type=error_type, message=message):
-            if submission.last_failure is not None:
-                message = f"{message}; the last failure: {submission.last_failure}"
-            verdict = FailedForGood(error_type, message)
-            cost = submission.cost.plus(work.charge(submission.id, storage.counts(), now_ms))
-            storage.commit(lambda: settlement.settle(storage, submission, verdict, now_ms, cost))
-            work.settled += 1
-            lane.announce(submission.id)
-        case Quarantine():
-            storage.commit(lambda: ledger.move(storage, submission, State.QUARANTINED, now_ms))
-        case Postpone(not_before_ms=not_before_ms, interruptions=interruptions):
-            storage.commit(
-                lambda: ledger.move(
-                    storage,
-                    submission,
-                    submission.state,
-                    now_ms,
-                    not_before_ms=not_before_ms,
-                    interruptions=interruptions,
-                )
+            now_ms = lane.clock()
+            lane.storage.commit(
+                lambda: settlement.finish_from_history(lane.storage, submission, now_ms)
             )
+            work.settled += 1
+        case SettleFailed() | SettleAborted():
+            _settle(lane, work, submission, _verdict(submission, decision))
+        case CloseDue(operations=due):
+            now_ms = lane.clock()
+            lane.storage.commit(lambda: waits.close_due(lane.storage, submission, due, now_ms))
+        case Quarantine() | Suspend() | Resume() | Postpone():
+            _move(lane, submission, decision)
     work.recovered += 1
     return True
+
+
+def _verdict(submission: Submission, decision: SettleFailed | SettleAborted) -> Verdict:
+    if isinstance(decision, SettleAborted):
+        return Aborted(decision.abort_reason)
+    message = decision.message
+    if submission.last_failure is not None:
+        failure = parse_json(submission.last_failure)
+        message = f"{message}; the last failure: {failure['error_type']}: {failure['message']}"
+    return FailedForGood(decision.error_type, message)
+
+
+def _settle(lane: Lane, work: Pass, submission: Submission, verdict: Verdict) -> None:
+    storage, now_ms = lane.storage, lane.clock()
+    cost = submission.cost.plus(work.charge(submission.id, storage.counts(), now_ms))
+    settled = storage.commit(lambda: settlement.settle(storage, submission, verdict, now_ms, cost))
+    work.settled += len(settled)
+    lane.announce(settled)
+
+
+def _move(
+    lane: Lane, submission: Submission, decision: Quarantine | Suspend | Resume | Postpone
+) -> None:
+    enters = submission.state
+    changes: dict[str, Any] = {}
+    match decision:
+        case Quarantine():
+            enters = State.QUARANTINED
+        case Suspend():
+            enters, changes = State.SUSPENDED, {"interruptions": 0, "not_before_ms": None}
+        case Resume():
+            enters = State.INPUT_APPLIED
+        case Postpone(not_before_ms=not_before_ms, interruptions=interruptions):
+            changes = {"not_before_ms": not_before_ms, "interruptions": interruptions}
+    storage, now_ms = lane.storage, lane.clock()
+    storage.commit(lambda: ledger.move(storage, submission, enters, now_ms, **changes))
+
+
+async def _reconcile(lane: Lane, submission: Submission, operation: str) -> None:
+    """Ask what became of one call, and write down the answer or that there is none."""
+    open_call = next(
+        each
+        for each in operations.of_submission(lane.storage, submission.sequence)
+        if each.operation == operation
+    )
+    answer = await _ask(lane, submission, open_call)
+    storage, now_ms, call = lane.storage, lane.clock(), int(open_call.detail["call"])
+
+    def append(part: str, payload: Payload) -> None:
+        entry = Entry(record_id(submission.id, operation, part), submission.id, None, payload)
+        conversation_log.append(storage, conversation_log.tail(storage), entry, now_ms)
+
+    def step() -> None:
+        match answer:
+            case Unproven(reason=reason):
+                unknown = ToolUnknown(operation=operation, call=call, reason=reason)
+                append(f"unknown-{call}", unknown)
+                operations.mark_unknown(storage, open_call)
+                fresh = ledger.at(storage, submission.sequence)
+                assert fresh is not None
+                if fresh.state is not State.UNKNOWN:
+                    ledger.move(storage, fresh, State.UNKNOWN, now_ms, interruptions=0)
+            case NeverStarted() | SafeToRetry():
+                is_new = isinstance(answer, NeverStarted)
+                resolved = CallResolved(
+                    operation=operation,
+                    call=call,
+                    resolution="never-happened" if is_new else "safe-to-retry",
+                    author="reconciler",
+                    reason=answer.reason,
+                )
+                append(f"resolved-{call}", resolved)
+                operations.close(storage, open_call)
+            case _:
+                settled = ToolSettled(
+                    operation=operation,
+                    arguments_digest=open_call.arguments_digest,
+                    value=parse_json(canonical_json(answer.result)),
+                    proof="reconciled",
+                )
+                append("settled", settled)
+                operations.close(storage, open_call)
+
+    await lane.failpoints.reach("reconcile:before")
+    storage.commit(step)
+    await storage.sync()
+    await lane.failpoints.reach("reconcile:after")
+
+
+async def _ask(lane: Lane, submission: Submission, open_call: OpenOperation) -> Reconciliation:
+    """Ask the application's reconciler for a bounded time; whatever goes wrong there is no proof."""
+    agent = lane.agents.version(submission.agent, submission.agent_version)
+    reconcile = None if agent is None else agent.reconciler_of(open_call.name)
+    if reconcile is None:
+        return Unproven("the call left no result, and its tool has no reconciler")
+    call = int(open_call.detail["call"])
+    prepared_id = record_id(submission.id, open_call.operation, f"prepared-{call}")
+    record = conversation_log.read(lane.storage, prepared_id)
+    payload = None if record is None else record.parsed()
+    assert isinstance(payload, ToolPrepared), prepared_id
+    uncertain = UncertainCall(
+        submission=submission.id,
+        operation=open_call.operation,
+        name=open_call.name,
+        arguments=payload.arguments,
+        call=call,
+        prepared_at_ms=open_call.opened_at_ms,
+    )
+    return await _bounded(reconcile, uncertain)
+
+
+async def _bounded(
+    reconcile: Callable[[UncertainCall], Any], uncertain: UncertainCall
+) -> Reconciliation:
+    try:
+        answer: Reconciliation = await asyncio.wait_for(reconcile(uncertain), RECONCILE_S)
+        canonical_json(getattr(answer, "result", None))
+    except Exception as error:  # noqa: BLE001 - a reconciler's own failure proves nothing about the call
+        return Unproven(f"the reconciler failed: {type(error).__name__}: {error}"[:500])
+    return answer

@@ -1,91 +1,56 @@
-"""The durable Run: what a handler is given, and how its operations are recorded and replayed.
+"""The durable Run: what a handler is given.
 
 1. Every attempt calls the handler again from the top. An operation that stands in the log returns its recorded
-   value without running.
-2. An operation's identity is its name, its key, and how many times this Run has used them. A replay that asks
-   under a recorded identity for another kind or other arguments has *diverged*, and is refused.
-3. Every write carries the attempt's epoch and is fenced by it: an attempt that lost its submission writes nothing.
-4. What ends an attempt from inside unwinds the handler with a signal that `except Exception` cannot catch, and
-   is remembered here, so that a handler which swallows the signal changes nothing.
+   value without running; on the first attempt and on every replay the value has its JSON form.
+2. What may have an effect outside is prepared on disk before it is called. If it leaves no result it is never
+   called again by itself, unless its tool says that calling twice is harmless.
+3. What must wait opens its wait in one commit and ends the attempt: waiting spends no attempt, and nothing runs.
+4. A call under way is not cut off because another branch of the handler waits; only an abort or a deadline does
+   that.
 """
 
+import asyncio
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
-from quiesce import conversation_log
-from quiesce.agent import Failed
-from quiesce.conversation_log import Entry
-from quiesce.errors import FailureType, StorageUnavailable
-from quiesce.ids import (
-    OPERATION_NAME,
-    OperationId,
-    SubmissionId,
-    canonical_json,
-    digest,
-    operation_id,
-    parse_json,
-    record_id,
-)
-from quiesce.lane import Lane
-from quiesce.records import Payload, Record, StepCompleted
+from quiesce import joining, waiting
+from quiesce.agent import Failed, ToolFailed
+from quiesce.conversation_log import Tail
+from quiesce.errors import FailureType
+from quiesce.fence import Fence, UnwindReason
+from quiesce.ids import SubmissionId, canonical_json, parse_json
+from quiesce.joining import JoinedInput
+from quiesce.journal import Journal, Operation
+from quiesce.operations import OpenOperation, OperationKind, OperationState, close, open_
+from quiesce.records import StepCompleted, ToolPrepared, ToolSettled
+from quiesce.waiting import Approval, Decision, Received, Signal, Timer, WaitSpec, Won
 
-type UnwindReason = Literal["interrupted", "fenced"]
-
-
-class Unwind(BaseException):
-    """Ends an attempt from inside its handler; not an Exception, so that handlers do not catch it."""
-
-    def __init__(self, reason: UnwindReason, detail: str) -> None:
-        super().__init__(detail)
-        self.reason = reason
-        self.detail = detail
-
-
-@dataclass(frozen=True, slots=True)
-class Fence:
-    """What every write of an attempt must still find: the submission, owned at its epoch."""
-
-    sequence: int
-    submission: SubmissionId
-    owner: str
-    epoch: int
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Operation:
-    id: OperationId
-    kind: str
-    arguments_digest: str
+type Effect = Literal["uncertain", "idempotent", "readonly"]
 
 
 class Run:
     """The logical execution of one submission, as its handler sees it."""
 
-    def __init__(self, lane: Lane, fence: Fence, journal: list[Record]) -> None:
-        self._lane = lane
+    def __init__(self, fence: Fence, journal: Journal, attempt: int) -> None:
         self._fence = fence
-        self._journal = {record.record_id: record for record in journal}
-        self._kinds = _recorded_operations(journal)
-        self._uses: dict[str, int] = {}
-        self.unwound: Unwind | None = None
-        """What ended the attempt from inside, if anything did."""
+        self._journal = journal
+        self._calls: set[asyncio.Task[Any]] = set()
+        self.attempt = attempt
+        """Which try this is, counting from 1: the failed attempts, the interrupted ones in a row, and this one."""
 
     @property
     def submission(self) -> SubmissionId:
         """The submission that this Run executes."""
         return self._fence.submission
 
-    @property
-    def attempt(self) -> int:
-        """Which try this is, counting from 1: the failed attempts, the interrupted ones in a row, and this one."""
-        return self._fence.attempt
-
     def idempotency_key(self, name: str) -> str:
-        """Return a key for an outside system that is the same on every attempt and unlike any other Run's."""
-        return f"{self._fence.submission}:{name}"
+        """Return a key for an outside system: the same on every attempt, and unlike any other Run's."""
+        return f"{self.submission}:{name}"
+
+    def progress(self, value: Any) -> None:
+        """Show a JSON value to whoever streams this submission's events. It is not recorded, and may be lost."""
+        self._fence.lane.publish(self.submission, parse_json(canonical_json(value)))
 
     async def step(
         self,
@@ -93,121 +58,269 @@ class Run:
         function: Callable[..., Any],
         *arguments: Any,
         key: str | None = None,
+        timeout_ms: int | None = None,
     ) -> Any:
-        """Run `function(*arguments)` and record what it returns; on replay return the recorded value.
+        """Run `function(*arguments)`, plain or async, and record what it returns.
 
-        The function may be plain or async. Its arguments and its value must have a JSON form, and the value
-        comes back in that form, on the first attempt and on every replay alike. Only success is recorded: a
-        crash between the act and the record runs it again.
+        Only success is recorded: a crash between the act and the record runs it again, and what it raises is the
+        handler's to deal with. For what must not happen twice use `tool`. `timeout_ms` raises TimeoutError.
         """
-        operation = self._open("step", name, key, arguments)
-        record = self._journal.get(record_id(self.submission, operation.id, "completed"))
-        if record is not None:
-            completed = record.parsed()
+        operation = self._ask("step", name, key, list(arguments))
+        completed = self._journal.find(operation.id, "completed")
+        if completed is not None:
             assert isinstance(completed, StepCompleted)
             return completed.value
-        value = function(*arguments)
-        if inspect.isawaitable(value):
-            value = await value
-        stored = self._stored_form(value, f"the value of step {operation.id!r}")
-        payload = StepCompleted(
-            operation=operation.id, arguments_digest=operation.arguments_digest, value=stored
-        )
-        await self._lane.failpoints.reach("step:before")
-        self._append(operation, "completed", payload)
-        await self._lane.failpoints.reach_after("step:after", self._lane.storage)
-        return stored
+        return await self._undisturbed(self._step(operation, function, arguments, timeout_ms))
 
-    def _open(
-        self, kind: str, name: str, key: str | None, arguments: tuple[Any, ...]
-    ) -> _Operation:
-        """Give an operation its identity, and refuse a replay that diverged."""
-        if self.unwound is not None:
-            raise self.unwound
-        for part in (name, *([] if key is None else [key])):
-            if not OPERATION_NAME.fullmatch(part):
-                message = f"{part!r} cannot name an operation: 1 to 100 letters, digits, '_', '.', ':' or '-'"
-                raise ValueError(message)
-        use = name if key is None else f"{name}@{key}"
-        ordinal = self._uses.get(use, 0)
-        self._uses[use] = ordinal + 1
-        if sum(self._uses.values()) > self._lane.settings.operations_max:
-            message = f"a Run may have {self._lane.settings.operations_max} operations"
-            raise Failed(message, error_type=FailureType.BUDGET_EXHAUSTED)
+    async def _step(
+        self,
+        operation: Operation,
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        timeout_ms: int | None,
+    ) -> Any:
+        value = self._stored_form(await _call(function, arguments, timeout_ms), operation)
+        completed = StepCompleted(
+            operation=operation.id, arguments_digest=operation.arguments_digest, value=value
+        )
+        lane = self._fence.lane
+        await lane.failpoints.reach("step:before")
+        self._fence.commit(
+            lambda end, now_ms: self._fence.append(
+                end, operation.id, "completed", completed, now_ms
+            )
+        )
+        await lane.failpoints.reach_after("step:after", lane.storage)
+        return value
+
+    async def tool(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *arguments: Any,
+        effect: Effect = "uncertain",
+        fails_with: tuple[type[Exception], ...] = (),
+        key: str | None = None,
+        timeout_ms: int | None = None,
+    ) -> Any:
+        """Call `function(*arguments)`, which may have an effect outside, and record how it ended.
+
+        `effect` says what a second call would do. *uncertain*: it could happen twice, so a call that left no result
+        is reconciled or becomes unknown, and is never made again by itself. *idempotent*: it is made again.
+        *readonly*: it is made again, and leaves no record before it has a result.
+        ToolFailed, and the types listed in `fails_with`, are results: recorded, and raised as ToolFailed here and
+        on every replay. Any other exception leaves an uncertain call without a result; the others are tried again.
+        """
+        operation = self._ask("tool", name, key, list(arguments))
+        settled = self._journal.find(operation.id, "settled")
+        if settled is not None:
+            assert isinstance(settled, ToolSettled)
+            return _result_of(settled)
+        expected: tuple[type[Exception], ...] = (ToolFailed, *fails_with)
+
+        def call() -> Awaitable[Any]:
+            return _call(function, arguments, timeout_ms)
+
+        return _result_of(await self._undisturbed(self._tool(operation, call, effect, expected)))
+
+    async def _tool(
+        self,
+        operation: Operation,
+        call: Callable[[], Awaitable[Any]],
+        effect: Effect,
+        expected: tuple[type[Exception], ...],
+    ) -> ToolSettled:
+        prepared = None if effect == "readonly" else await self._prepare(operation, effect)
+        value: Any = None
+        failure: dict[str, Any] | None = None
         try:
-            text = canonical_json(list(arguments))
-        except ValueError as error:
-            message = f"the arguments of {name!r} have no JSON form: {error}"
-            raise TypeError(message) from None
-        operation = _Operation(operation_id(name, ordinal, key), kind, digest(text))
-        self._check_replay(operation)
-        return operation
-
-    def _check_replay(self, operation: _Operation) -> None:
-        recorded = self._kinds.get(operation.id)
-        if recorded is None or recorded == (operation.kind, operation.arguments_digest):
-            return
-        kind, arguments_digest = recorded
-        what = (
-            f"a {kind}" if kind != operation.kind else f"other arguments ({arguments_digest[:12]})"
+            value = self._stored_form(await call(), operation)
+        except Failed:
+            raise
+        except expected as error:
+            failure = {"error_type": _error_type(error), "message": str(error)[:2_000]}
+        except Exception as error:
+            detail = f"tool {operation.id!r} raised {type(error).__name__}: {error}"
+            is_uncertain = effect == "uncertain"
+            reason = UnwindReason.UNCERTAIN if is_uncertain else UnwindReason.RETRY
+            raise self._fence.unwind(reason, detail[:2_000]) from error
+        settled = ToolSettled(
+            operation=operation.id,
+            arguments_digest=operation.arguments_digest,
+            value=value,
+            failure=failure,
         )
-        message = (
-            f"operation {operation.id!r} is recorded as {what}, and this attempt asks for a"
-            f" {operation.kind} ({operation.arguments_digest[:12]}) under that name;"
-            " give the changed agent a new version"
-        )
-        raise Failed(message, error_type=FailureType.DIVERGED)
+        await self._settle(operation, prepared, settled)
+        return settled
 
-    def _stored_form(self, value: Any, what: str) -> Any:
+    async def _prepare(self, operation: Operation, effect: Effect) -> OpenOperation | None:
+        """Put on disk that the call is about to be made; an idempotent call that stands there is made again."""
+        call = self._journal.last_call(operation.id)
+        resolved = self._journal.find(operation.id, f"resolved-{call}")
+        is_open = call > 0 and resolved is None
+        if is_open and effect != "idempotent":
+            detail = f"call {call} of {operation.id!r} left no result"
+            raise self._fence.unwind(UnwindReason.UNCERTAIN, detail)
+        lane, fence = self._fence.lane, self._fence
+        call = call if is_open else call + 1
+
+        def step(end: Tail, now_ms: int) -> OpenOperation:
+            prepared = OpenOperation(
+                submission_sequence=fence.sequence,
+                operation=operation.id,
+                kind=OperationKind.TOOL,
+                state=OperationState.PREPARED,
+                arguments_digest=operation.arguments_digest,
+                opened_at_ms=now_ms,
+                due_at_ms=None,
+                detail={"name": operation.name, "effect": effect, "call": call},
+            )
+            if not is_open:
+                payload = ToolPrepared(
+                    operation=operation.id,
+                    effect="idempotent" if effect == "idempotent" else "uncertain",
+                    call=call,
+                    arguments_digest=operation.arguments_digest,
+                    arguments=operation.arguments,
+                )
+                fence.append(end, operation.id, f"prepared-{call}", payload, now_ms)
+                open_(lane.storage, prepared)
+            return prepared
+
+        await lane.failpoints.reach("prepare:before")
+        prepared = fence.commit(step)
+        await fence.sync()
+        await lane.failpoints.reach("prepare:after")
+        return prepared
+
+    async def _settle(
+        self, operation: Operation, prepared: OpenOperation | None, settled: ToolSettled
+    ) -> None:
+        lane, fence = self._fence.lane, self._fence
+
+        def step(end: Tail, now_ms: int) -> None:
+            fence.append(end, operation.id, "settled", settled, now_ms)
+            if prepared is not None:
+                close(lane.storage, prepared)
+
+        await lane.failpoints.reach("step:before")
+        fence.commit(step)
+        await lane.failpoints.reach_after("step:after", lane.storage)
+
+    async def approval(
+        self,
+        name: str,
+        *,
+        reason: str = "",
+        expires_in_s: float | None = None,
+        key: str | None = None,
+    ) -> Decision:
+        """Ask a person to decide; denial and expiry are answers like any other."""
+        spec = Approval(name, reason=reason, expires_in_s=expires_in_s, key=key)
+        decision = await self._wait(spec)
+        assert isinstance(decision, Decision)
+        return decision
+
+    async def signal(
+        self, name: str, *, timeout_ms: int | None = None, key: str | None = None
+    ) -> Received:
+        """Wait for a signal of this name; one that came before is received at once, in the order of arrival."""
+        received = await self._wait(Signal(name, timeout_ms=timeout_ms, key=key))
+        assert isinstance(received, Received)
+        return received
+
+    async def sleep(self, name: str, *, delay_ms: int, key: str | None = None) -> int:
+        """Sleep for a time; returns how many milliseconds it was. One alarm, at that time, and nothing before."""
+        slept_ms = await self._wait(Timer(name, delay_ms=delay_ms, key=key))
+        assert isinstance(slept_ms, int)
+        return slept_ms
+
+    async def sleep_until(self, name: str, *, at_ms: int, key: str | None = None) -> int:
+        """Sleep until an instant, in milliseconds since the epoch; returns how many milliseconds it was."""
+        slept_ms = await self._wait(Timer(name, at_ms=at_ms, key=key))
+        assert isinstance(slept_ms, int)
+        return slept_ms
+
+    async def first(self, name: str, *branches: WaitSpec, key: str | None = None) -> Won:
+        """Wait for whichever of several waits ends first; the others are closed in the commit that decides.
+
+        Takes Approval, Signal and Timer values, whose names must differ.
+        """
+        self._fence.check()
+        return waiting.await_first(self._fence, self._journal, name, key, branches)
+
+    async def _wait(self, spec: WaitSpec) -> Decision | Received | int:
+        self._fence.check()
+        return waiting.await_one(self._fence, self._journal, spec)
+
+    async def inbox(self, *, key: str | None = None) -> list[JoinedInput]:
+        """Take in the submissions that want to join this Run: those of `mode: join` directly behind it.
+
+        They must be of the same agent and principal; the first other submission ends the run of them. Each is
+        delivered once, and settles when this Run does, with the same outcome and result.
+        """
+        operation = self._ask("inbox", "inbox", key, [])
+        return joining.read_inbox(self._fence, self._journal, operation)
+
+    def _ask(self, kind: str, name: str, key: str | None, arguments: list[Any]) -> Operation:
+        self._fence.check()
+        return self._journal.ask(kind, name, key, arguments)
+
+    def _stored_form(self, value: Any, operation: Operation) -> Any:
         try:
             text = canonical_json(value)
         except ValueError as error:
-            message = f"{what} has no JSON form: {error}"
-            raise TypeError(message) from None
-        maximum = self._lane.settings.value_bytes_max
+            message = f"the value of {operation.kind} {operation.id!r} has no JSON form: {error}"
+            raise Failed(message, error_type="TypeError") from None
+        maximum = self._fence.lane.settings.value_bytes_max
         size = len(text.encode())
         if size > maximum:
+            what = f"the value of {operation.kind} {operation.id!r}"
             message = f"{what} has {size} bytes, VALUE_BYTES_MAX allows {maximum}"
             raise Failed(message, error_type=FailureType.RESULT_TOO_LARGE)
         return parse_json(text)
 
-    def _append(self, operation: _Operation, part: str, payload: Payload) -> None:
-        """Append one record of this attempt, if it still owns its submission."""
-        fence = self._fence
-        now_ms = self._lane.clock()
-        entry = Entry(
-            record_id(fence.submission, operation.id, part), fence.submission, fence.epoch, payload
-        )
+    async def _undisturbed(self, call: Any) -> Any:
+        """Run a call so that the end of the branch which awaits it does not cut it off."""
+        task = asyncio.ensure_future(call)
+        self._calls.add(task)
+        return await asyncio.shield(task)
 
-        def step() -> None:
-            self._check_fence()
-            storage = self._lane.storage
-            conversation_log.append(storage, conversation_log.tail(storage), entry, now_ms)
+    async def finish_calls(self) -> None:
+        """Return when no call is under way any more, whatever became of the branches that made them."""
+        while running := self.calls_under_way():
+            await asyncio.wait(running)
+        for task in self._calls:
+            if not task.cancelled():
+                task.exception()
 
-        try:
-            self._lane.storage.commit(step)
-        except StorageUnavailable as error:
-            self.unwound = Unwind("interrupted", str(error))
-            raise self.unwound from None
+    def calls_under_way(self) -> list[asyncio.Task[Any]]:
+        """Return the calls that have not ended."""
+        return [task for task in self._calls if not task.done()]
 
-    def _check_fence(self) -> None:
-        fence = self._fence
-        owned = self._lane.storage.execute(
-            "SELECT 1 FROM submissions WHERE sequence = ? AND epoch = ? AND owner = ?",
-            fence.sequence,
-            fence.epoch,
-            fence.owner,
-        )
-        if not owned:
-            self.unwound = Unwind("fenced", "another attempt owns the submission")
-            raise self.unwound
+    def cancel_calls(self) -> None:
+        """Cut off the calls under way: an abort or a deadline has come."""
+        for task in self._calls:
+            task.cancel()
 
 
-def _recorded_operations(journal: list[Record]) -> dict[str, tuple[str, str]]:
-    """Map each recorded operation to its kind and the digest of its arguments."""
-    found: dict[str, tuple[str, str]] = {}
-    for record in journal:
-        if record.kind == "step-completed":
-            payload = parse_json(record.payload)
-            found[payload["operation"]] = ("step", payload["arguments_digest"])
-    return found
+async def _call(
+    function: Callable[..., Any], arguments: tuple[Any, ...], timeout_ms: int | None
+) -> Any:
+    value = function(*arguments)
+    if not inspect.isawaitable(value):
+        return value
+    if timeout_ms is None:
+        return await value
+    return await asyncio.wait_for(value, timeout_ms / 1_000)
+
+
+def _result_of(settled: ToolSettled) -> Any:
+    if settled.failure is None:
+        return settled.value
+    failure = settled.failure
+    raise ToolFailed(failure["message"], error_type=failure["error_type"])
+
+
+def _error_type(error: Exception) -> str:
+    return error.error_type if isinstance(error, ToolFailed) else type(error).__name__

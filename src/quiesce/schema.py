@@ -94,7 +94,7 @@ MIGRATION_1 = (
         due_at_ms INTEGER,
         detail TEXT NOT NULL,
         PRIMARY KEY (submission_sequence, operation),
-        CHECK ((state IN ('prepared', 'unknown')) = (kind = 'tool'))
+        CHECK ((kind = 'tool') = (state IN ('prepared', 'unknown')))
     ) STRICT, WITHOUT ROWID
     """,
     """

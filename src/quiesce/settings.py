@@ -31,7 +31,7 @@ class Token(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     principal: Annotated[str, Field(min_length=1, max_length=255)]
-    roles: tuple[str, ...] = ()
+    roles: Annotated[tuple[str, ...], Field(strict=False)] = ()
     prefix: str = ""
 
 
@@ -104,18 +104,31 @@ def parse_settings(environment: Mapping[str, str]) -> Settings:
     for name, text in environment.items():
         if name.startswith(PREFIX) and text != "":
             field = name.removeprefix(PREFIX).lower()
-            values[field] = parse_json(text) if field == "tokens" else text
+            values[field] = _parse_tokens(text) if field == "tokens" else text
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
         problems = "; ".join(
-            f"{PREFIX}{'.'.join(map(str, found['loc'])).upper()}: {found['msg']}"
+            f"{PREFIX}{str(found['loc'][0]).upper()}{_path(found['loc'][1:])}: {found['msg']}"
             if found["loc"]
             else found["msg"]
             for found in error.errors(include_url=False)
         )
         message = f"the settings of this deployment are wrong: {problems}"
         raise ValueError(message) from None
+
+
+def _parse_tokens(text: str) -> object:
+    try:
+        return parse_json(text)
+    except ValueError as error:
+        raise ValueError(
+            f"the settings of this deployment are wrong: {PREFIX}TOKENS is not JSON: {error}"
+        ) from None
+
+
+def _path(inner: tuple[int | str, ...]) -> str:
+    return "".join(f".{part}" for part in inner)
 
 
 def settings_of(env: object) -> Settings:

@@ -3,25 +3,29 @@
 1. A submission is settled exactly once. The record's id is derived from the submission, the row is left only by
    the state and epoch that were read, and both happen in one commit or not at all.
 2. The log is the authority: a settlement that stands there is finished in the ledger as it stands.
-3. The settled submission leaves the head of the queue in that same commit.
+3. What had joined the submission settles with it, and whatever was open of it is closed, in that same commit.
+4. A call that may have happened is listed as unknown, never as undone.
+5. An abort that was recorded first wins over a result that comes later.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from quiesce import conversation_log, ledger
-from quiesce.conversation_log import Entry
+from quiesce import conversation_log, ledger, operations, signals
+from quiesce.conversation_log import Entry, Tail
 from quiesce.errors import Corruption
 from quiesce.generation_record import Cost
 from quiesce.ids import RecordId, SubmissionId, record_id
 from quiesce.ledger import Submission
-from quiesce.records import Record, SettlementRecorded
+from quiesce.operations import OpenOperation
+from quiesce.records import SettlementRecorded
 from quiesce.states import OutcomeKind, State
 from quiesce.storage import Storage
 
 FAILURE_TYPE_MAX = 100
 FAILURE_MESSAGE_MAX = 2_000
+JOINS_MAX = 64
+"""So many submissions can join one host: they settle with it in one commit."""
 _COMPLETED_KINDS = frozenset({"step-completed", "tool-settled"})
 
 
@@ -45,7 +49,6 @@ class Aborted:
     """Somebody ended it."""
 
     reason: str
-    effects_may_have_happened: bool = False
 
 
 type Verdict = Completed | FailedForGood | Aborted
@@ -67,16 +70,54 @@ def settlement_id(submission: SubmissionId) -> RecordId:
 
 def settle(
     storage: Storage, submission: Submission, verdict: Verdict, now_ms: int, cost: Cost
-) -> None:
-    """Append the settlement and finalize the row. Runs inside a commit; `cost` is all the work before it."""
-    payload = _payload(storage, submission, verdict, cost)
+) -> list[SubmissionId]:
+    """Append the settlement and finalize the row; returns every submission that this has settled.
+
+    Runs inside a commit. `cost` is all the work before it.
+    """
+    closed: list[OpenOperation] = []
+    if submission.state is not State.READY:
+        closed = operations.close_all(storage, submission.sequence)
+    signals.delete_all(storage, submission.sequence)
+    recorded = _recorded(storage, submission, verdict, cost)
+    unknown = [each.operation for each in closed if each.detail.get("effect") == "uncertain"]
+    if unknown:
+        update = {"effects_may_have_happened": True, "unknown_operations": unknown}
+        recorded = recorded.model_copy(update=update)
+    joined = joined_to(storage, submission)
     end = conversation_log.tail(storage)
-    head = end.head
     if submission.sequence == end.head:
-        head = ledger.head_behind(storage, submission.sequence)
-    entry = Entry(settlement_id(submission.id), submission.id, submission.epoch or None, payload)
-    conversation_log.append(storage, end, entry, now_ms, settles=1, head=head)
-    _finalize(storage, submission, payload.outcome, now_ms, cost)
+        last = joined[-1] if joined else submission
+        end = replace(end, head=ledger.head_behind(storage, last.sequence))
+    end = _append(storage, end, submission, recorded, now_ms)
+    _finalize(storage, submission, recorded.outcome, now_ms, cost)
+    for each in joined:
+        with_host = SettlementRecorded(
+            outcome=recorded.outcome, host=submission.id, cost=each.cost.model_dump()
+        )
+        end = _append(storage, end, each, with_host, now_ms)
+        _finalize(storage, each, recorded.outcome, now_ms, each.cost)
+    return [submission.id, *(each.id for each in joined)]
+
+
+def joined_to(storage: Storage, host: Submission) -> list[Submission]:
+    """Read the submissions that have joined a host: the unbroken run of open rows directly behind it."""
+    if host.host_sequence != host.sequence:
+        return []
+    behind = ledger.open_page(storage, host.sequence, JOINS_MAX + 1)
+    joined: list[Submission] = []
+    for each in behind:
+        if each.host_sequence != host.sequence:
+            break
+        joined.append(each)
+    return joined
+
+
+def _append(
+    storage: Storage, end: Tail, submission: Submission, recorded: SettlementRecorded, now_ms: int
+) -> Tail:
+    entry = Entry(settlement_id(submission.id), submission.id, submission.epoch or None, recorded)
+    return conversation_log.append(storage, end, entry, now_ms, settles=1)
 
 
 def finish_from_history(storage: Storage, submission: Submission, now_ms: int) -> None:
@@ -85,6 +126,7 @@ def finish_from_history(storage: Storage, submission: Submission, now_ms: int) -
     if found is None:
         raise Corruption(f"{submission.id} has a settlement record", "none")
     _finalize(storage, submission, found.recorded.outcome, now_ms, submission.cost)
+    operations.close_all(storage, submission.sequence)
 
 
 def _finalize(
@@ -103,7 +145,7 @@ def _finalize(
     )
 
 
-def _payload(
+def _recorded(
     storage: Storage, submission: Submission, verdict: Verdict, cost: Cost
 ) -> SettlementRecorded:
     spent = cost.model_dump()
@@ -121,27 +163,48 @@ def _payload(
                 completed_operations=_completed_operations(storage, submission),
                 cost=spent,
             )
-        case Aborted(reason=reason, effects_may_have_happened=effects):
+        case Aborted(reason=reason):
             return SettlementRecorded(
                 outcome=OutcomeKind.ABORTED,
                 reason=reason[:FAILURE_MESSAGE_MAX],
-                effects_may_have_happened=effects,
                 completed_operations=_completed_operations(storage, submission),
                 cost=spent,
             )
 
 
 def _completed_operations(storage: Storage, submission: Submission) -> list[str]:
-    records: Sequence[Record] = conversation_log.of_submission(storage, submission.id)
+    records = conversation_log.of_submission(storage, submission.id)
     return [record.record_id.split("/")[1] for record in records if record.kind in _COMPLETED_KINDS]
 
 
 def read(storage: Storage, submission: Submission) -> Settlement | None:
-    """Read the settlement of a submission from the log, or None while it is owed."""
-    record = conversation_log.read(storage, settlement_id(submission.id))
+    """Read the settlement of a submission from the log, or None while it is owed.
+
+    What had joined a host is answered with the host's result.
+    """
+    found = _read_record(storage, submission.id)
+    if found is None:
+        return None
+    settled_at_ms, recorded = found
+    if recorded.host is not None:
+        host = _read_record(storage, SubmissionId(recorded.host))
+        if host is None:
+            raise Corruption(
+                f"{submission.id} settled with its host {recorded.host}", "no settlement"
+            )
+        recorded = recorded.model_copy(
+            update={"result": host[1].result, "failure": host[1].failure}
+        )
+    return Settlement(submission, settled_at_ms, recorded)
+
+
+def _read_record(
+    storage: Storage, submission: SubmissionId
+) -> tuple[int, SettlementRecorded] | None:
+    record = conversation_log.read(storage, settlement_id(submission))
     if record is None:
         return None
     recorded = record.parsed()
     if not isinstance(recorded, SettlementRecorded):
         raise Corruption(f"{record.record_id} is a settlement", record.kind)
-    return Settlement(submission, record.created_at_ms, recorded)
+    return record.created_at_ms, recorded

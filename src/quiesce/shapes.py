@@ -14,7 +14,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 
 from quiesce.admission import Receipt
 from quiesce.agent import Agent
-from quiesce.generation import Cost
+from quiesce.generation_record import Cost
 from quiesce.inspection import LaneState, MaintenanceView, Status, parsed_payload
 from quiesce.records import Record
 from quiesce.recovery import Wait
@@ -89,7 +89,6 @@ def wait_body(wait: Wait | None) -> dict[str, Any] | None:
         **{name: value for name, value in optional.items() if value is not None},
         "since": timestamp(wait.since_ms),
         **({} if wait.until_ms is None else {"until": timestamp(wait.until_ms)}),
-        "reason": wait.reason,
     }
 
 

@@ -38,12 +38,13 @@ OWNED = frozenset({State.RUNNING, State.INPUT_APPLIED})
 MOVES: dict[State, frozenset[State]] = {
     # establishment by the parent; abort
     State.ADMITTED: frozenset({State.READY, State.SETTLED, State.TERMINALIZING}),
-    # claim and apply are one commit, so `running` is passed through inside it
+    # claim and apply are one commit, which passes through `running`; the join's passes through `joining`
     State.READY: frozenset(
         {
             State.RUNNING,
             State.INPUT_APPLIED,
             State.JOINING,
+            State.JOINED,
             State.QUARANTINED,
             State.TERMINALIZING,
             State.SETTLED,

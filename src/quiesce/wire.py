@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from quiesce.admission import field_errors
 from quiesce.errors import Refusal, RefusalCode
 from quiesce.ids import parse_json
 
@@ -64,12 +65,13 @@ TITLES: Mapping[RefusalCode, str] = {
 RETRY_AFTER_DEFAULT_S = 1
 PAGE_MAX = 200
 PAGE_DEFAULT = 50
-BODY_DEPTH_MAX = 100
-"""How deep arrays and objects of a body may nest. Pydantic's parser stops at 200, and what a body holds is parsed
-again inside a command and inside a record, which nest it deeper."""
+BODY_DEPTH_MAX = 40
+"""How deep arrays and objects of a body may nest. Pydantic's serializer stops at 48 levels in WebAssembly (and at
+254 elsewhere), its parser at 200; records and arguments nest what a body holds a few levels deeper."""
+UNSETTLED = '"settlement":null}'
+"""How the text of a receipt ends while there is no settlement."""
 BODY_ENVELOPE_BYTES = 65_536
 """What a body may hold beside an input of the greatest size."""
-FIELD_ERRORS_MAX = 20
 
 
 class Body(BaseModel):
@@ -211,18 +213,6 @@ def _field_refusal(errors: list[dict[str, str]]) -> Refusal:
     return Refusal(RefusalCode.INVALID_REQUEST, message, {"errors": errors})
 
 
-def field_errors(error: ValidationError, *prefix: str) -> list[dict[str, str]]:
-    """Say field by field what is wrong: a path and a sentence each, without the values themselves."""
-    found = error.errors(include_url=False, include_input=False, include_context=False)
-    return [
-        {
-            "field": ".".join(map(str, (*prefix, *each["loc"])))[:300],
-            "problem": each["msg"][:300],
-        }
-        for each in found[:FIELD_ERRORS_MAX]
-    ]
-
-
 def _parse_strictly(raw: bytes) -> Any:
     try:
         value = parse_json(raw)
@@ -248,9 +238,7 @@ def _depth(value: Any) -> int:
     while level := [each for each in level if isinstance(each, dict | list)]:
         depth += 1
         level = [
-            child
-            for each in level
-            for child in (each.values() if isinstance(each, dict) else each)
+            child for each in level for child in (each.values() if isinstance(each, dict) else each)
         ]
     return depth
 
@@ -292,8 +280,7 @@ def settled_receipt(receipt: str, settlement: str) -> str:
 
     Neither is parsed: a result may nest deeper than a parser would follow once it stands inside a receipt.
     """
-    place = '"settlement":null}'
-    assert receipt.endswith(place), receipt
+    assert receipt.endswith(UNSETTLED), receipt
     return f"{receipt.removesuffix('null}')}{settlement}}}"
 
 

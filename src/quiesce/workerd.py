@@ -1,4 +1,4 @@
-"""Storage, clock and randomness over the JavaScript API of workerd.
+"""Storage, clock, randomness, settings and HTTP over the JavaScript API of workerd.
 
 1. The plain JavaScript objects are bound once: the SDK's wrapper costs eight to sixteen times more per statement,
    and turns values. Where a later SDK hides them, the wrapper is used.
@@ -10,12 +10,15 @@
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
+import js
 from pyodide.ffi import JsException, jsnull, to_js
 
-from quiesce.errors import StorageUnavailable
+from quiesce.errors import Refusal, RefusalCode, StorageUnavailable
+from quiesce.settings import PREFIX, Settings, parse_settings
 from quiesce.storage import AlarmSlot, Counts, Row, SqlValue
 
 INTEGER_MAX = 2**53 - 2
@@ -68,18 +71,24 @@ class WorkerdStorage:
         self._statements += 1
         self._rows_read += cursor.rowsRead
         self._rows_written += cursor.rowsWritten
-        return [tuple(None if value is jsnull else value for value in row) for row in rows]
+        return [tuple(map(_read, row)) for row in rows]
 
     def kv_get(self, key: str) -> str | None:
         """Read one text from the key-value store."""
         self._kv_reads += 1
-        value = self._kv_get(key)
+        try:
+            value = self._kv_get(key)
+        except JsException as error:
+            raise _storage_error(error) from None
         return value if isinstance(value, str) else None
 
     def kv_put(self, key: str, text: str) -> None:
         """Write one text to the key-value store."""
         self._kv_writes += 1
-        self._kv_put(key, text)
+        try:
+            self._kv_put(key, text)
+        except JsException as error:
+            raise _storage_error(error) from None
 
     async def transaction[T](self, step: Callable[[AlarmSlot], T]) -> T:
         """Run one step in the Object's `ctx.storage.transaction`, and return when it is on disk."""
@@ -122,12 +131,18 @@ class WorkerdStorage:
 
     async def alarm_at_ms(self) -> int | None:
         """Read the alarm slot outside any transaction."""
-        return _instant(await self._raw.getAlarm())
+        try:
+            return _instant(await self._raw.getAlarm())
+        except JsException as error:
+            raise _storage_error(error) from None
 
     async def arm(self, at_ms: int) -> None:
         """Set the alarm outside any transaction."""
         self._alarm_writes += 1
-        await self._raw.setAlarm(at_ms)
+        try:
+            await self._raw.setAlarm(at_ms)
+        except JsException as error:
+            raise _storage_error(error) from None
 
     def database_bytes(self) -> int:
         """Return the size of the database in bytes."""
@@ -170,6 +185,12 @@ def _bound(value: SqlValue) -> Any:
     return to_js(value)
 
 
+def _read(value: Any) -> Any:
+    if value is jsnull:
+        return None
+    return bytes(value) if isinstance(value, memoryview) else value
+
+
 def _instant(value: Any) -> int | None:
     return None if value is None or value is jsnull else int(value)
 
@@ -179,3 +200,93 @@ def _storage_error(error: JsException) -> Exception:
     if _CONSTRAINT in text:
         return ConstraintFailed(text)
     return StorageUnavailable(text)
+
+
+class Deployment:
+    """The settings of this deployment, parsed once in an isolate, or what is wrong with them."""
+
+    _parsed: Settings | ValueError | None = None
+
+    @classmethod
+    def settings(cls, env: Any) -> Settings:
+        """Return the settings.
+
+        Raises ValueError whose message names every variable that is wrong, the misspelt ones included.
+        """
+        if cls._parsed is None:
+            try:
+                cls._parsed = parse_settings(_variables(getattr(env, "_env", env)))
+            except ValueError as error:
+                cls._parsed = error
+        if isinstance(cls._parsed, ValueError):
+            raise cls._parsed
+        return cls._parsed
+
+
+def _variables(raw_env: Any) -> dict[str, str]:
+    names = [name for name in js.Object.keys(raw_env) if name.startswith(PREFIX)]
+    found = {name: getattr(raw_env, name) for name in names}
+    # A variable may have been deployed as JSON; its text is what we parse.
+    return {
+        name: value if isinstance(value, str) else js.JSON.stringify(value)
+        for name, value in found.items()
+    }
+
+
+class HttpRequest:
+    """A request of the runtime's, read without the SDK's wrapper, which knows no unknown method."""
+
+    def __init__(self, request: Any) -> None:
+        self._request = getattr(request, "js_object", request)
+        self._headers = self._request.headers
+        self.method = str(self._request.method)
+        parts = urlsplit(str(self._request.url))
+        self.path = parts.path
+        self.query = parts.query
+
+    def header(self, name: str) -> str | None:
+        """Return a header's value, or None if it was not sent."""
+        value = self._headers.get(name)
+        return value if isinstance(value, str) else None
+
+    async def body(self, bytes_max: int) -> tuple[bytes, bool]:
+        """Read the body in chunks, and say whether that was all of it: reading stops past `bytes_max`.
+
+        Raises Refusal: `invalid-request` when the caller's connection ended before its body did.
+        """
+        stream = self._request.body
+        read = bytearray()
+        if stream is None or stream is jsnull:
+            return b"", True
+        reader = stream.getReader()
+        try:
+            while not (chunk := await reader.read()).done:
+                read += chunk.value.to_bytes()
+                if len(read) > bytes_max:
+                    await reader.cancel("the body is too large")
+                    return bytes(read), False
+        except JsException:
+            message = "the body ended before it was whole"
+            raise Refusal(RefusalCode.INVALID_REQUEST, message) from None
+        return bytes(read), True
+
+
+def http_response(status: int, headers: Mapping[str, str], body: str | None) -> Any:
+    """Build a response of the runtime's."""
+    options = {"status": status, "headers": dict(headers)}
+    return js.Response.new(
+        jsnull if body is None else body, to_js(options, dict_converter=js.Object.fromEntries)
+    )
+
+
+async def ask_object(env: Any, conversation: str, command: str) -> str:
+    """Carry one command to a conversation's Object and bring its answer.
+
+    Raises StorageUnavailable whatever went wrong on the way: the Object was reset, is overloaded, or moved. The
+    stub is a fresh one each time, because one that has failed fails for ever.
+    """
+    namespace = getattr(env, "_env", env).CONVERSATIONS
+    try:
+        return str(await namespace.getByName(conversation).call(command))
+    except (JsException, OSError) as error:
+        raise StorageUnavailable(str(error)) from None

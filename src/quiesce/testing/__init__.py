@@ -12,10 +12,24 @@ made to die before or after any commit, with or without what was not yet on disk
         receipt = lane.submit("refunds", {"order": "17", "cents": 500})
         deployment.run_until_quiet()
         assert lane.settlement(receipt.submission).outcome == "completed"
+
+To prove that your agent survives a crash anywhere, run it once under `commit_counter()`, and then once for each of
+`crash_plans(counter.seen)`: after each crash `run_until_quiet()` must end where the undisturbed run did.
 """
 
-from quiesce.testing.crashing import Crashed, CrashPlan, crash_plans
-from quiesce.testing.deployment import Conversation, Deployment
+from quiesce.testing.conversation import Conversation
+from quiesce.testing.crashing import Crashed, CrashPlan, commit_counter, crash_plans
+from quiesce.testing.deployment import Deployment
+from quiesce.testing.host import Pause
 from quiesce.testing.virtual_time import Deadlock
 
-__all__ = ["Conversation", "CrashPlan", "Crashed", "Deadlock", "Deployment", "crash_plans"]
+__all__ = [
+    "Conversation",
+    "CrashPlan",
+    "Crashed",
+    "Deadlock",
+    "Deployment",
+    "Pause",
+    "commit_counter",
+    "crash_plans",
+]

@@ -1,7 +1,7 @@
 """Where a simulated process may die: before or after each commit, keeping or losing what was not on disk."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 
@@ -11,22 +11,36 @@ class Crashed(BaseException):
 
 @dataclass(slots=True)
 class CrashPlan:
-    """Die at the commit of this number, counted from 1 from the moment the plan is set."""
+    """Die at the commit of this number, counted from 1 from the moment the plan becomes the present one.
+
+    A commit is whatever changes storage atomically: a transaction, a commit within an attempt, and an alarm
+    that is set outside of both. What changes nothing is not counted.
+    """
 
     commit: int
     when: Literal["before", "after"] = "after"
     keeps_unsynced: bool = True
     """Whether commits that were not yet synced have reached the disk."""
-    fired: bool = False
-    _seen: int = 0
+    fired: bool = field(default=False, init=False)
+    seen: int = field(default=0, init=False)
+    """How many commits have passed since the plan became the present one."""
 
     def at_commit(self, when: Literal["before", "after"]) -> None:
         """Count a commit as it passes; raises Crashed at the planned one, once."""
         if when == "before":
-            self._seen += 1
-        if not self.fired and self._seen == self.commit and when == self.when:
+            self.seen += 1
+        if not self.fired and self.seen == self.commit and when == self.when:
             self.fired = True
             raise Crashed(f"{when} commit {self.commit}")
+
+    def __str__(self) -> str:
+        kept = "keeping" if self.keeps_unsynced else "losing"
+        return f"{self.when} commit {self.commit}, {kept} what was not synced"
+
+
+def commit_counter() -> CrashPlan:
+    """Return a plan that never fires: its `seen` counts the commits of an undisturbed run."""
+    return CrashPlan(0)
 
 
 def crash_plans(commits_max: int) -> Iterator[CrashPlan]:

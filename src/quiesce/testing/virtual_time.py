@@ -22,9 +22,12 @@ class _JumpingSelector(selectors.SelectSelector):
         ready = super().select(0)
         if ready:
             return ready
-        if timeout is None:
+        is_idle = timeout is None or timeout > 0
+        if is_idle and self.loop.stops_when_idle:
+            self.loop.stop()
+        elif timeout is None:
             raise Deadlock("every task waits, and no timer is set")
-        if timeout > 0:
+        elif timeout > 0:
             self.loop.jump(timeout)
         return []
 
@@ -33,6 +36,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """An event loop on virtual time, which starts at zero seconds."""
 
     def __init__(self) -> None:
+        self.stops_when_idle = False
         self._virtual_s = 0.0
         selector = _JumpingSelector()
         selector.loop = self
@@ -46,11 +50,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         """Move the virtual clock."""
         self._virtual_s += seconds
 
-    def run_until_idle(self, turns: int = 50) -> None:
-        """Run whatever is ready, without moving the clock."""
-        self.run_until_complete(_turns(turns))
-
-
-async def _turns(count: int) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
+    def run_until_idle(self) -> None:
+        """Run whatever is ready until everything waits, without moving the clock."""
+        self.stops_when_idle = True
+        try:
+            self.run_forever()
+        finally:
+            self.stops_when_idle = False
