@@ -187,7 +187,7 @@ def _check_input(lane: Lane, proposal: _Proposal) -> None:
 def field_errors(error: ValidationError, *prefix: str) -> list[dict[str, str]]:
     """Say field by field what is wrong: a JSON path and a sentence each, without the values themselves."""
     return [
-        {"field": ".".join(map(str, (*prefix, *found["loc"]))), "problem": found["msg"][:300]}
+        {"field": ".".join(map(str, (*prefix, *found["loc"])))[:300], "problem": found["msg"][:300]}
         for found in error.errors(include_url=False, include_input=False, include_context=False)[
             :20
         ]

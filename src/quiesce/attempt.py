@@ -20,6 +20,7 @@ from quiesce.run import Run
 
 GRACE_S = 1.0
 MESSAGE_MAX = 2_000
+CAUSES_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +162,16 @@ def _failed(lane: Lane, error: Exception) -> AttemptOutcome:
             return FailedAttempt(error.error_type, message, is_retryable=True)
         case Failed():
             return FailedAttempt(error.error_type, message, is_retryable=False)
-    if lane.is_platform_error(error):
+    if any(map(lane.is_platform_error, _chain(error))):
         return Interrupted(message)
     return FailedAttempt(type(error).__name__, message, is_retryable=False)
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """Return an exception and what it was raised from, as far back as is worth looking."""
+    found: list[BaseException] = []
+    each: BaseException | None = error
+    while each is not None and len(found) < CAUSES_MAX:
+        found.append(each)
+        each = each.__cause__ or each.__context__
+    return found

@@ -53,14 +53,13 @@ class ConversationObject(DurableObject):
     async def call(self, command: str) -> str:
         """Answer one request: a command as JSON in, an encoded answer out."""
         try:
-            answer = await dispatch(self.lane, command)
+            return (await dispatch(self.lane, command)).encode()
         except Exception as error:  # noqa: BLE001 - the host's edge: a bug must not cross the border as a stack
             _log({"event": "bug", "error": type(error).__name__, "message": str(error)[:2_000]})
             message = (
                 "the request met a fault of this service; it may be repeated with the same key"
             )
-            answer = wire.refuse(Refusal(RefusalCode.UNAVAILABLE, message))
-        return answer.encode()
+            return wire.refuse(Refusal(RefusalCode.UNAVAILABLE, message)).encode()
 
     async def alarm(self, info: Any = None) -> None:
         """Run a maintenance pass: the platform delivers the lane's alarm."""

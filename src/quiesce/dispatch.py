@@ -2,14 +2,27 @@
 
 1. What is refused becomes a problem document; what is broken says so without a stack or a stored value.
 2. An Object that cannot serve refuses mutations with `unavailable`, and reads what it can.
-3. Every request repairs a lost alarm before it is answered; admission does so inside its own transaction.
+3. Every request repairs a lost alarm: admission inside its own transaction, a refused one after its refusal, any
+   other before it is answered.
 """
 
-from quiesce import admission, commands, inspection, maintenance, shapes, wire
+from dataclasses import replace
+
+from quiesce import (
+    admission,
+    commands,
+    deciding,
+    explain,
+    inspection,
+    maintenance,
+    shapes,
+    wire,
+)
 from quiesce.commands import Address, Author
 from quiesce.errors import Corruption, NewerStorage, Refusal, RefusalCode, StorageUnavailable
-from quiesce.ids import ConversationId, SubmissionId, digest
+from quiesce.ids import ConversationId, OperationId, SubmissionId, digest
 from quiesce.lane import Lane
+from quiesce.settlement import Settlement
 from quiesce.states import State
 from quiesce.wire import Answer, Command, answer
 
@@ -18,13 +31,15 @@ RETRY_AFTER_SETTLEMENT_S = "1"
 
 async def dispatch(lane: Lane, text: str) -> Answer:
     """Parse one command, carry it out, and answer."""
+    command = wire.COMMANDS.validate_json(text)
     try:
-        command = wire.COMMANDS.validate_json(text)
         if not isinstance(command, wire.Submit):
             await maintenance.on_request(lane)
         return await _carry_out(lane, command)
     except Refusal as refusal:
-        return wire.refuse(refusal)
+        if isinstance(command, wire.Submit):
+            await maintenance.on_request(lane)
+        return wire.refuse(_shown(command.conversation, refusal))
     except Corruption as corruption:
         return wire.refuse(Refusal(RefusalCode.CORRUPTION, f"broken law: {corruption.law}"))
     except NewerStorage as newer:
@@ -57,18 +72,75 @@ async def _carry_out(lane: Lane, command: Command) -> Answer:
             return answer(200, shapes.maintenance_body(view))
         case wire.ReadRecords():
             return _records_page(lane, command)
-        case wire.ForcePass(principal=principal, reason=reason):
+        case wire.Explain():
+            return _explain(lane, command)
+        case _:
             _require_health(lane)
-            await commands.force_pass(lane, conversation, Author(principal, reason))
-            view = await inspection.maintenance(lane, conversation)
-            return answer(202, shapes.maintenance_body(view))
-        case wire.Retry(submission=submission, principal=principal, reason=reason):
-            _require_health(lane)
-            released = SubmissionId(submission)
-            address = Address(conversation, released)
+            return await _change(lane, command)
+
+
+type Change = (
+    wire.ForcePass | wire.Retry | wire.Abort | wire.Decide | wire.Resolve | wire.DeliverSignal
+)
+
+
+async def _change(lane: Lane, command: Change) -> Answer:
+    conversation = ConversationId(command.conversation)
+    if isinstance(command, wire.ForcePass):
+        author = Author(command.principal, command.reason)
+        await commands.force_pass(lane, conversation, author)
+        view = await inspection.maintenance(lane, conversation)
+        return answer(202, shapes.maintenance_body(view))
+    submission = SubmissionId(command.submission)
+    address = Address(conversation, submission)
+    status, headers = 202, {}
+    match command:
+        case wire.Retry(principal=principal, reason=reason):
             await commands.release_quarantined(lane, address, Author(principal, reason))
-            found = inspection.status(lane, conversation, released)
-            return answer(202, shapes.status_body(found))
+        case wire.Abort(principal=principal, reason=reason):
+            accepted = await commands.abort(lane, address, Author(principal, reason))
+            if accepted.is_replayed and accepted.settlement is not None:
+                return answer(200, shapes.settlement_body(conversation, accepted.settlement))
+        case wire.Decide(operation=operation, choice=choice, principal=principal, reason=reason):
+            address = replace(address, operation=OperationId(operation))
+            await deciding.decide(lane, address, choice, Author(principal, reason))
+            status = 200
+        case wire.Resolve(operation=operation, body=body, principal=principal):
+            address = replace(address, operation=OperationId(operation))
+            author = Author(principal, body.reason)
+            await deciding.resolve(lane, address, body.resolution, body.result, author)
+            status = 200
+        case wire.DeliverSignal(signal=signal, key=key, payload=payload, principal=principal):
+            author = Author(principal, "")
+            accepted = await deciding.deliver_signal(lane, address, (signal, key), payload, author)
+            headers = {"idempotent_replayed": "true"} if accepted.is_replayed else {}
+    found = inspection.status(lane, conversation, submission)
+    return answer(status, shapes.status_body(found), **headers)
+
+
+def _explain(lane: Lane, command: wire.Explain) -> Answer:
+    conversation = ConversationId(command.conversation)
+    if command.submission is not None:
+        found = explain.explain_one(lane, conversation, SubmissionId(command.submission))
+        if found is None:
+            message = f"{command.submission} is settled; nothing of it is open"
+            raise Refusal(RefusalCode.ALREADY_SETTLED, message)
+        return answer(200, shapes.explanation_body(conversation, found))
+    page = explain.explain(lane, conversation, command.after, command.limit)
+    last = page[-1].submission.sequence if len(page) == command.limit else None
+    items = [shapes.explanation_body(conversation, each) for each in page]
+    return answer(200, shapes.page_body(items, last))
+
+
+def _shown(conversation: str, refusal: Refusal) -> Refusal:
+    """Write the facts of a refusal as JSON: a settlement and a recorded decision in their own shapes."""
+    facts = dict(refusal.facts)
+    settled = facts.get("settlement")
+    if isinstance(settled, Settlement):
+        facts["settlement"] = shapes.settlement_body(conversation, settled)
+    if "recorded" in facts:
+        facts["recorded"] = shapes.recorded_body(facts["recorded"])
+    return Refusal(refusal.code, refusal.detail, facts)
 
 
 def _require_health(lane: Lane) -> None:

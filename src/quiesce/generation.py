@@ -271,8 +271,10 @@ def _settled_alarm(
             wanted_ms = due_at_ms
         case Quiet():
             return Keep() if at.slot_ms is None else Clear()
-    # Progress ends the pacing under which begin armed, so the paced slot is no floor any more.
-    paced = begun.idle_wakes_before > 0 and view.progressed
+    # Progress, and a clock that is known to move the lane, end the pacing under which begin armed: a slot that
+    # was paced or parked is no floor then, or due times would not be kept and a healed lane would crawl.
+    is_idle = isinstance(view.quiet, Autonomous) and not view.progressed
+    paced = begun.idle_wakes_before > 0 and not is_idle
     wanted_ms = alarm_time_ms(wanted_ms, at.now_ms, None if paced else begun.armed_at_ms)
     return Keep() if at.slot_ms == wanted_ms else SetAt(wanted_ms)
 

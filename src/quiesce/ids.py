@@ -14,6 +14,10 @@ from typing import Any, NewType
 
 from pydantic_core import from_json, to_json
 
+JSON_DEPTH_MAX = 40
+"""Values nest no deeper. pydantic's serializer gives up at 49 levels in the Worker's runtime, at 255 on a host."""
+_CONTAINERS = (dict, list, tuple, set, frozenset)
+
 ConversationId = NewType("ConversationId", str)
 SubmissionId = NewType("SubmissionId", str)
 OperationId = NewType("OperationId", str)
@@ -32,25 +36,25 @@ def canonical_json(value: Any) -> str:
     Raises ValueError for what JSON cannot say: NaN, infinities, lone surrogates, integers beyond the
     interpreter's digit limit, nesting beyond the serializer's limit, or types without a JSON form.
     """
-    _refuse_sets(value)
+    _check_containers(value)
     plain = parse_json(to_json(value, inf_nan_mode="constants"))
     return json.dumps(
         plain, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
     )
 
 
-def _refuse_sets(value: Any) -> None:
-    """Refuse sets: their order differs from one process to the next, and with it their text."""
-    waiting = [value]
-    seen: set[int] = set()
+def _check_containers(value: Any) -> None:
+    """Refuse sets, whose order and so whose text differ from one process to the next, and what nests too deep."""
+    waiting = [(value, 1)]
     while waiting:
-        each = waiting.pop()
+        each, depth = waiting.pop()
         if isinstance(each, set | frozenset):
-            message = "a set has no order, and so no one JSON text; sort it into a list"
-            raise ValueError(message)  # noqa: TRY004 - it is the value that JSON cannot say
-        if isinstance(each, dict | list | tuple) and id(each) not in seen:
-            seen.add(id(each))
-            waiting.extend(each.values() if isinstance(each, dict) else each)
+            raise ValueError("a set has no order, and so no one JSON text: sort it into a list")  # noqa: TRY004
+        if isinstance(each, dict | list | tuple):
+            if depth > JSON_DEPTH_MAX:
+                raise ValueError(f"it nests deeper than {JSON_DEPTH_MAX} levels")
+            inner = each.values() if isinstance(each, dict) else each
+            waiting.extend((one, depth + 1) for one in inner if isinstance(one, _CONTAINERS))
 
 
 def parse_json(text: str | bytes) -> Any:

@@ -28,7 +28,7 @@ from quiesce import (
 )
 from quiesce.errors import Corruption, NewerStorage, StorageUnavailable
 from quiesce.generation import Begun, CaughtUp, Clear, DueAt, LaneView, Moment, SetAt
-from quiesce.generation_record import Cost
+from quiesce.generation_record import Cost, GenerationRecord
 from quiesce.lane import Lane, Pass
 from quiesce.recovery import classify
 from quiesce.storage import AlarmSlot
@@ -282,20 +282,29 @@ async def open_lane(lane: Lane) -> None:
     kept as a value, `lane.hurt`.
     """
     try:
-        text = lane.storage.kv_get(wake.RECORD_KEY)
-        record = None if text is None else generation_record.parse_record(text)
+        record = _record_at_opening(lane)
         if record is None or not (record.is_owed or record.due_at_ms is not None):
             return
-        slot_ms = await lane.storage.alarm_at_ms()
-        moment = Moment(lane.clock(), lane.jitter(), slot_ms)
+        moment = Moment(lane.clock(), lane.jitter(), await lane.storage.alarm_at_ms())
         write = generation.fill_empty_slot(record, moment, lane.settings)
         if isinstance(write, SetAt):
             await lane.storage.arm(write.at_ms)
     except NewerStorage as newer:
         lane.hurt = newer
+    except StorageUnavailable:
+        # The store is down. Whatever opened the Object meets that itself, and says so.
+        return
+
+
+def _record_at_opening(lane: Lane) -> GenerationRecord | None:
+    """Read the record without SQL: an Object without one is looked at by the first event that may write."""
+    text = lane.storage.kv_get(wake.RECORD_KEY)
+    if text is None:
+        return None
+    try:
+        return generation_record.parse_record(text)
     except Corruption:
-        # An unreadable record owes a pass; the first event that may write replaces it.
-        await lane.storage.arm(lane.clock() + lane.settings.alarm_delay_ms)
+        return generation_record.RECOVERED
 
 
 async def on_request(lane: Lane) -> None:

@@ -169,6 +169,56 @@ def _force_pass(call: Call) -> Command:
     )
 
 
+def _abort(call: Call) -> Command:
+    return wire.Abort(
+        conversation=call.conversation,
+        submission=call.submission,
+        principal=call.principal,
+        reason=call.body.reason,
+    )
+
+
+def _decide(call: Call) -> Command:
+    return wire.Decide(
+        conversation=call.conversation,
+        submission=call.submission,
+        operation=call.ids["operation"],
+        principal=call.principal,
+        choice=call.body.choice,
+        reason=call.body.reason,
+    )
+
+
+def _resolve(call: Call) -> Command:
+    return wire.Resolve(
+        conversation=call.conversation,
+        submission=call.submission,
+        operation=call.ids["operation"],
+        principal=call.principal,
+        body=call.body,
+    )
+
+
+def _signal(call: Call) -> Command:
+    return wire.DeliverSignal(
+        conversation=call.conversation,
+        submission=call.submission,
+        signal=call.ids["signal"],
+        principal=call.principal,
+        key=idempotency_key(call.request.header("idempotency-key")),
+        payload=call.body.payload,
+    )
+
+
+def _explain(call: Call) -> Command:
+    return wire.Explain(
+        conversation=call.conversation,
+        submission=call.ids.get("submission"),
+        after=_after(call),
+        limit=_limit(call),
+    )
+
+
 def _read_lane(call: Call) -> Command:
     return wire.ReadLane(conversation=call.conversation)
 
@@ -196,6 +246,12 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", ONE, Role.OBSERVE, _read_status),
     Route("GET", f"{ONE}/settlement", Role.OBSERVE, _read_settlement, may_wait=True),
     Route("POST", f"{ONE}/retry", Role.OPERATE, _retry, wire.ReasonBody),
+    Route("POST", f"{ONE}/abort", Role.SUBMIT, _abort, wire.ReasonBody),
+    Route("POST", f"{ONE}/approvals/{{operation}}", Role.DECIDE, _decide, wire.DecisionBody),
+    Route("POST", f"{ONE}/resolutions/{{operation}}", Role.DECIDE, _resolve, wire.ResolutionBody),
+    Route("POST", f"{ONE}/signals/{{signal}}", Role.SUBMIT, _signal, wire.SignalBody),
+    Route("GET", f"{ONE}/explain", Role.OBSERVE, _explain),
+    Route("GET", f"{LANE}/explain", Role.OBSERVE, _explain, query=PAGING),
     Route("GET", LANE, Role.OBSERVE, _read_lane),
     Route("GET", f"{LANE}/maintenance", Role.OBSERVE, _read_maintenance),
     Route("POST", f"{LANE}/maintenance/pass", Role.OPERATE, _force_pass, wire.ReasonBody),

@@ -5,7 +5,7 @@
 3. What does not apply is left out only where the contract marks it so; everything else is null.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,10 +14,11 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 
 from quiesce.admission import Receipt
 from quiesce.agent import Agent
+from quiesce.explain import Explanation
 from quiesce.generation_record import Cost
 from quiesce.inspection import LaneState, MaintenanceView, Status, parsed_payload
 from quiesce.records import Record
-from quiesce.recovery import Wait
+from quiesce.recovery import Wait, WaitKind
 from quiesce.settlement import Settlement
 from quiesce.states import State
 
@@ -79,16 +80,34 @@ def receipt_body(receipt: Receipt) -> dict[str, Any]:
     }
 
 
-def wait_body(wait: Wait | None) -> dict[str, Any] | None:
-    """Write what a submission waits for; what does not apply is left out."""
+_DECISION_ROUTES = {
+    WaitKind.APPROVAL: "approvals",
+    WaitKind.RESOLUTION: "resolutions",
+    WaitKind.SIGNAL: "signals",
+}
+
+
+def wait_body(conversation: str, submission: str, wait: Wait | None) -> dict[str, Any] | None:
+    """Write what a submission waits for; what does not apply is left out.
+
+    An operation that somebody has to decide carries the URL that takes the decision.
+    """
     if wait is None:
         return None
-    optional = {"operation": wait.operation, "name": wait.name, "behind": wait.behind}
+    route = _DECISION_ROUTES.get(wait.kind)
+    last = wait.name if wait.kind is WaitKind.SIGNAL else wait.operation
+    url = f"/v1/conversations/{conversation}/submissions/{submission}/{route}/{last}"
+    optional = {
+        "operation": wait.operation,
+        "name": wait.name,
+        "behind": wait.behind,
+        "until": timestamp(wait.until_ms),
+        "url": url if route is not None else None,
+    }
     return {
         "kind": wait.kind.value,
-        **{name: value for name, value in optional.items() if value is not None},
         "since": timestamp(wait.since_ms),
-        **({} if wait.until_ms is None else {"until": timestamp(wait.until_ms)}),
+        **{name: value for name, value in optional.items() if value is not None},
     }
 
 
@@ -104,10 +123,46 @@ def status_body(found: Status) -> dict[str, Any]:
         "state": submission.state.value,
         "attempts": submission.attempts,
         "interruptions": 0 if submission.has_progressed else submission.interruptions,
-        "waiting_for": wait_body(found.waiting_for),
+        "waiting_for": wait_body(found.conversation, submission.id, found.waiting_for),
         "next_attempt_at": timestamp(found.next_attempt_at_ms),
         "settlement": None if settled is None else settlement_body(found.conversation, settled),
         "cost": cost_body(cost),
+    }
+
+
+def explanation_body(conversation: str, found: Explanation) -> dict[str, Any]:
+    """Write why one open submission is where it is."""
+    submission = found.submission
+    return {
+        "conversation": conversation,
+        "submission": submission.id,
+        "sequence": submission.sequence,
+        "agent": submission.agent,
+        "state": submission.state.value,
+        "waiting_for": wait_body(conversation, submission.id, found.waiting_for),
+        "why": "it runs or can run" if found.waiting_for is None else found.waiting_for.reason,
+        "moved_by": found.moved_by,
+        "age_ms": found.age_ms,
+        "freshness": found.freshness.value,
+        "open_operations": [
+            {
+                "operation": each.operation,
+                "name": each.name,
+                "kind": each.kind.value,
+                "state": each.state.value,
+                "since": timestamp(each.opened_at_ms),
+                "until": timestamp(each.due_at_ms),
+            }
+            for each in found.open_operations
+        ],
+    }
+
+
+def recorded_body(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """Write a recorded decision; its times are instants."""
+    return {
+        name.removesuffix("_ms"): timestamp(value) if name.endswith("_at_ms") else value
+        for name, value in recorded.items()
     }
 
 
@@ -149,7 +204,7 @@ def lane_body(state: LaneState) -> dict[str, Any]:
         "conversation": state.conversation,
         "counts": {each.value: state.counts[each] for each in State},
         "head": state.head,
-        "blocked_on": wait_body(state.blocked_on),
+        "blocked_on": wait_body(state.conversation, state.head or "", state.blocked_on),
         "generation": generation_body(view),
         "alarm_at": timestamp(view.alarm_at_ms),
         "due_at": timestamp(view.record.due_at_ms),

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from quiesce.admission import field_errors
 from quiesce.errors import Refusal, RefusalCode
-from quiesce.ids import parse_json
+from quiesce.ids import JSON_DEPTH_MAX, parse_json
 
 STATUS: Mapping[RefusalCode, int] = {
     RefusalCode.INVALID_REQUEST: 400,
@@ -65,9 +65,9 @@ TITLES: Mapping[RefusalCode, str] = {
 RETRY_AFTER_DEFAULT_S = 1
 PAGE_MAX = 200
 PAGE_DEFAULT = 50
-BODY_DEPTH_MAX = 40
-"""How deep arrays and objects of a body may nest. Pydantic's serializer stops at 48 levels in WebAssembly (and at
-254 elsewhere), its parser at 200; records and arguments nest what a body holds a few levels deeper."""
+BODY_DEPTH_MAX = JSON_DEPTH_MAX
+"""How deep arrays and objects of a body may nest. An input is one level inside, so that a handler can pass all of
+it to an operation, whose list of arguments is one level around."""
 UNSETTLED = '"settlement":null}'
 """How the text of a receipt ends while there is no settlement."""
 BODY_ENVELOPE_BYTES = 65_536
@@ -96,6 +96,32 @@ class ReasonBody(Body):
     """Why an operator acts."""
 
     reason: Annotated[str, Field(max_length=1_000)] = ""
+
+
+class DecisionBody(Body):
+    """What a person decides about an approval; either form of the word is taken."""
+
+    decision: Literal["approve", "approved", "deny", "denied"]
+    reason: Annotated[str, Field(max_length=1_000)] = ""
+
+    @property
+    def choice(self) -> Literal["approved", "denied"]:
+        """The decision as it is recorded."""
+        return "approved" if self.decision in {"approve", "approved"} else "denied"
+
+
+class ResolutionBody(Body):
+    """What became of an unknown call; `result` is the call's result when it completed."""
+
+    resolution: Literal["completed", "failed", "never-happened", "safe-to-retry", "abort"]
+    result: Any = None
+    reason: Annotated[str, Field(max_length=1_000)] = ""
+
+
+class SignalBody(Body):
+    """What a signal carries: any JSON value, null included."""
+
+    payload: Any
 
 
 class _Command(BaseModel):
@@ -177,6 +203,56 @@ class Retry(_Command):
     reason: str
 
 
+class Abort(_Command):
+    """Ask for a submission's abort."""
+
+    verb: Literal["abort"] = "abort"
+    principal: str
+    submission: str
+    reason: str
+
+
+class Decide(_Command):
+    """Decide an approval."""
+
+    verb: Literal["decide"] = "decide"
+    principal: str
+    submission: str
+    operation: str
+    choice: Literal["approved", "denied"]
+    reason: str
+
+
+class Resolve(_Command):
+    """Say what became of an unknown call."""
+
+    verb: Literal["resolve"] = "resolve"
+    principal: str
+    submission: str
+    operation: str
+    body: ResolutionBody
+
+
+class DeliverSignal(_Command):
+    """Deliver a signal."""
+
+    verb: Literal["signal"] = "signal"
+    principal: str
+    submission: str
+    signal: str
+    key: str
+    payload: Any
+
+
+class Explain(_Command):
+    """Explain every open submission, or one."""
+
+    verb: Literal["explain"] = "explain"
+    submission: str | None = None
+    after: int = 0
+    limit: int = PAGE_DEFAULT
+
+
 type Command = (
     Submit
     | ReadStatus
@@ -187,6 +263,11 @@ type Command = (
     | ForcePass
     | ReadRecords
     | Retry
+    | Abort
+    | Decide
+    | Resolve
+    | DeliverSignal
+    | Explain
 )
 COMMANDS: TypeAdapter[Command] = TypeAdapter(
     Annotated[Command, Field(discriminator="verb")], config=ConfigDict(defer_build=True)
