@@ -133,7 +133,7 @@ def _admit(lane: Lane, proposal: _Proposal, wake_: Wake) -> Receipt:
     if is_virgin:
         _create_conversation(storage, proposal.request.conversation, wake_.now_ms)
     wake_.count_mutation(mark, opened=1, rows_written=SUBMISSION_ROWS_WRITTEN, is_virgin=is_virgin)
-    _insert(lane, proposal, sequence, wake_, mark)
+    _insert(lane, proposal, sequence, wake_, created)
     return Receipt(
         proposal.request.conversation,
         proposal.id,
@@ -223,11 +223,6 @@ def _check_room(lane: Lane, proposal: _Proposal, *, is_virgin: bool) -> int:
 
 def _create_conversation(storage: Storage, conversation: ConversationId, now_ms: int) -> None:
     schema.create(storage)
-    storage.execute(
-        "INSERT INTO conversation (id, conversation, created_at_ms) VALUES (1, ?, ?)",
-        conversation,
-        now_ms,
-    )
     created = ConversationCreated(conversation=conversation)
     entry = Entry(record_id("conversation", "created"), None, None, created)
     conversation_log.append(storage, Tail(), entry, now_ms)
@@ -238,6 +233,8 @@ def _insert(lane: Lane, proposal: _Proposal, sequence: int, wake_: Wake, mark: C
     agent = lane.agents.current(request.agent)
     assert agent is not None
     deadline_at_ms = None if request.deadline_ms is None else now_ms + request.deadline_ms
+    if deadline_at_ms is not None:
+        ledger.add_deadline(lane.storage, sequence, deadline_at_ms)
     # The row is inserted last, so that it can say what its admission has cost.
     spent = lane.storage.counts().since(mark)
     columns: dict[str, SqlValue] = {

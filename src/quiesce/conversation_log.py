@@ -10,10 +10,11 @@
 from dataclasses import dataclass
 
 from quiesce.errors import Corruption
-from quiesce.ids import OperationId, RecordId, SubmissionId
+from quiesce.ids import ConversationId, OperationId, RecordId, SubmissionId
 from quiesce.records import (
     CHAIN_START,
     RECORD_VERSION,
+    ConversationCreated,
     Payload,
     Record,
     chain_digest,
@@ -89,10 +90,10 @@ def append(storage: Storage, end: Tail, entry: Entry, now_ms: int, *, settles: i
         head=end.head,
         last=end.last,
     )
-    inserted = storage.execute(
+    inserted = storage.write(
         "INSERT INTO records (sequence, record_id, kind, submission, epoch, created_at_ms, version,"
         " payload, digest, chain, settled, head) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT (record_id) DO NOTHING RETURNING sequence",
+        " ON CONFLICT (record_id) DO NOTHING",
         new.sequence,
         entry.record_id,
         kind,
@@ -100,6 +101,7 @@ def append(storage: Storage, end: Tail, entry: Entry, now_ms: int, *, settles: i
         epoch,
         now_ms,
         RECORD_VERSION,
+        ConversationCreated,
         payload,
         content,
         new.chain,
@@ -122,6 +124,15 @@ def _check_replay(storage: Storage, entry: Entry, payload: str) -> None:
     ):
         law = f"record {entry.record_id} is appended once"
         raise Corruption(law, f"a {stored.kind} that says something else at {stored.sequence}")
+
+
+def conversation(storage: Storage) -> ConversationId:
+    """Return which conversation this is: the first record says so, and nothing else does."""
+    rows = storage.execute(f"SELECT {_COLUMNS} FROM records WHERE sequence = 1")
+    payload = _record(rows[0]).parsed() if rows else None
+    if not isinstance(payload, ConversationCreated):
+        raise Corruption("the first record of a log names its conversation", str(payload)[:100])
+    return ConversationId(payload.conversation)
 
 
 def read(storage: Storage, record_id: RecordId) -> Record | None:

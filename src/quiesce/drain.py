@@ -32,7 +32,7 @@ from quiesce.ledger import Submission
 from quiesce.operations import OperationState
 from quiesce.pacing import backoff_ms, interruption_delay_ms
 from quiesce.records import InputApplied, Record
-from quiesce.recovery import Claim
+from quiesce.recovery import Claim, Decision
 from quiesce.run import Run
 from quiesce.settlement import Aborted, Completed, FailedForGood, Verdict
 from quiesce.states import State
@@ -48,17 +48,20 @@ class Claimed:
     journal: list[Record]
 
 
-async def drain(lane: Lane, work: Pass) -> None:
-    """Claim, run and end the head of the queue until it waits or the pass has done its share."""
+async def drain(lane: Lane, work: Pass, decided: tuple[Submission, Decision] | None) -> None:
+    """Claim, run and end the head of the queue until it waits or the pass has done its share.
+
+    `decided` is what recovery has decided about the head.
+    """
     for _ in range(lane.settings.pass_submissions_max):
-        if lane.clock() - work.started_ms >= lane.settings.pass_ms_max:
-            return
-        decided = await repair.recover_head(lane, work)
         if decided is None or not isinstance(decided[1], Claim):
             return
         claimed = await claim(lane, work, decided[0], decided[1])
         ended = await _run(lane, claimed)
         await end(lane, work, claimed, ended)
+        if lane.clock() - work.started_ms >= lane.settings.pass_ms_max:
+            return
+        decided = await repair.recover_head(lane, work)
 
 
 async def claim(lane: Lane, work: Pass, submission: Submission, decision: Claim) -> Claimed:
@@ -81,6 +84,7 @@ def _claim(
 ) -> tuple[Submission, InputApplied | None]:
     storage = lane.storage
     end = conversation_log.tail(storage)
+    work.note_tail(end.sequence)
     epoch = max(end.epoch, submission.epoch) + 1
     applied = None
     text = None
@@ -160,9 +164,8 @@ async def _settle(lane: Lane, work: Pass, claimed: Claimed, verdict: Verdict) ->
 
     def step() -> list[SubmissionId]:
         cost = submission.cost.plus(work.charge(submission.id, storage.counts(), now_ms))
-        fresh = ledger.at(storage, submission.sequence)
-        assert fresh is not None
-        if fresh.epoch != submission.epoch or fresh.owner != lane.incarnation:
+        fresh = ledger.refreshed(storage, submission)
+        if fresh is None:
             return []
         wish = ledger.abort_reason(fresh)
         final = verdict if wish is None else Aborted(wish)

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from quiesce import ledger, wake
+from quiesce import conversation_log, ledger, wake
 from quiesce.agent import Registry
-from quiesce.errors import Corruption, Refusal, RefusalCode
+from quiesce.errors import Refusal, RefusalCode
 from quiesce.failpoints import Failpoints
 from quiesce.generation import Begun
 from quiesce.generation_record import Cost
@@ -92,10 +92,7 @@ class Lane:
         if self.conversation is None:
             if wake.load(self.storage) is None:
                 raise Refusal(RefusalCode.NOT_FOUND, missing)
-            rows = self.storage.execute("SELECT conversation FROM conversation WHERE id = 1")
-            if not rows:
-                raise Corruption("an Object with tables knows its conversation", "no row")
-            self.conversation = ConversationId(rows[0][0])
+            self.conversation = conversation_log.conversation(self.storage)
         if self.conversation != conversation:
             raise Refusal(RefusalCode.NOT_FOUND, missing)
 
@@ -124,8 +121,8 @@ class Pass:
     begun: Begun
     started_ms: int
     started: Counts
-    tail_before: int
-    """The tail of the log when recovery began: a later one at the end is progress."""
+    tail_before: int | None = None
+    """The tail of the log before the first claim: a later one at the end is progress."""
     recovered: int = 0
     settled: int = 0
     woken: set[SubmissionId] = field(default_factory=set)
@@ -135,6 +132,11 @@ class Pass:
     def __post_init__(self) -> None:
         self._mark = self.started
         self._marked_ms = self.started_ms
+
+    def note_tail(self, sequence: int) -> None:
+        """Remember where the log ended before this pass claimed anything."""
+        if self.tail_before is None:
+            self.tail_before = sequence
 
     def charge(self, submission: SubmissionId, counts: Counts, now_ms: int) -> Cost:
         """Return what was spent since the last charge, to be added to what this submission has cost."""

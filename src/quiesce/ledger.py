@@ -7,7 +7,7 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from quiesce.errors import Corruption, IllegalMove
@@ -115,7 +115,7 @@ def insert(storage: Storage, columns: Mapping[str, SqlValue]) -> None:
     """Insert one submission; the table's constraints are its last guard."""
     names = ", ".join(columns)
     marks = ", ".join("?" for _ in columns)
-    storage.execute(f"INSERT INTO submissions ({names}) VALUES ({marks})", *columns.values())
+    storage.write(f"INSERT INTO submissions ({names}) VALUES ({marks})", *columns.values())
 
 
 def find(storage: Storage, submission: SubmissionId) -> Submission | None:
@@ -138,6 +138,20 @@ def input_of(storage: Storage, sequence: int) -> str | None:
     """Read the input of one submission, or None once it stands in the log."""
     rows = storage.execute("SELECT input FROM submissions WHERE sequence = ?", sequence)
     return rows[0][0] if rows else None
+
+
+def refreshed(storage: Storage, claimed: Submission) -> Submission | None:
+    """Read again what may have changed of a submission while its attempt ran: an abort's intent, joined rows.
+
+    Returns None when the attempt does not own it any more.
+    """
+    rows = storage.execute(
+        "SELECT abort, host_sequence FROM submissions WHERE sequence = ? AND epoch = ? AND owner = ?",
+        claimed.sequence,
+        claimed.epoch,
+        claimed.owner,
+    )
+    return replace(claimed, abort=rows[0][0], host_sequence=rows[0][1]) if rows else None
 
 
 def head(storage: Storage) -> Submission | None:
@@ -195,24 +209,34 @@ def counts_by_state(storage: Storage, head: int) -> dict[State, int]:
     return {State(state): count for state, count in rows}
 
 
-def due_deadlines(storage: Storage, now_ms: int, limit: int) -> list[Submission]:
-    """Read the open submissions whose deadline has passed, the earliest first."""
+def add_deadline(storage: Storage, sequence: int, at_ms: int) -> None:
+    """Remember the deadline of a submission for as long as it is open."""
+    storage.write("INSERT INTO deadlines (at_ms, sequence) VALUES (?, ?)", at_ms, sequence)
+
+
+def drop_deadline(storage: Storage, submission: Submission) -> None:
+    """Forget the deadline of a submission, in the commit that settles it."""
+    if submission.deadline_at_ms is not None:
+        storage.write(
+            "DELETE FROM deadlines WHERE at_ms = ? AND sequence = ?",
+            submission.deadline_at_ms,
+            submission.sequence,
+        )
+
+
+def due_deadlines(storage: Storage, now_ms: int, limit: int) -> list[int]:
+    """Return which open submissions have passed their deadline, the earliest first."""
     rows = storage.execute(
-        f"SELECT {_COLUMNS}, {_HISTORY} FROM submissions"
-        " WHERE deadline_at_ms <= ? AND deadline_at_ms IS NOT NULL AND settled_at_ms IS NULL"
-        " ORDER BY deadline_at_ms LIMIT ?",
+        "SELECT sequence FROM deadlines WHERE at_ms <= ? ORDER BY at_ms, sequence LIMIT ?",
         now_ms,
         limit,
     )
-    return [_submission(row) for row in rows]
+    return [row[0] for row in rows]
 
 
 def next_deadline_ms(storage: Storage) -> int | None:
     """Return the earliest deadline of an open submission."""
-    rows = storage.execute(
-        "SELECT deadline_at_ms FROM submissions"
-        " WHERE deadline_at_ms IS NOT NULL AND settled_at_ms IS NULL ORDER BY deadline_at_ms LIMIT 1"
-    )
+    rows = storage.execute("SELECT at_ms FROM deadlines ORDER BY at_ms LIMIT 1")
     return rows[0][0] if rows else None
 
 
@@ -243,14 +267,13 @@ def move(
     if submission.state in OWNED:
         columns.setdefault("owner", None)
     assigned = ", ".join(f"{name} = ?" for name in columns)
-    moved = storage.execute(
-        f"UPDATE submissions SET {assigned} WHERE sequence = ? AND state = ? AND epoch = ?"
-        " RETURNING sequence",
+    moved = storage.write(
+        f"UPDATE submissions SET {assigned} WHERE sequence = ? AND state = ? AND epoch = ?",
         *columns.values(),
         submission.sequence,
         submission.state.value,
         submission.epoch,
     )
-    if len(moved) != 1:
+    if not moved:
         message = f"{submission.id} is no longer {submission.state} at epoch {submission.epoch}"
         raise IllegalMove(message)

@@ -103,10 +103,9 @@ async def _pass(lane: Lane) -> PassReport:
         raise _BeginFailed(error) from error
     if isinstance(begun, CaughtUp):
         return _caught_up_report(begun, started_ms)
-    tail = conversation_log.tail(lane.storage)
-    work = Pass(begun, started_ms, started, tail.sequence)
-    await repair.recover(lane, work)
-    await drain.drain(lane, work)
+    work = Pass(begun, started_ms, started)
+    decided = await repair.recover(lane, work)
+    await drain.drain(lane, work, decided)
     return await _finish(lane, work)
 
 
@@ -151,7 +150,8 @@ def observe(lane: Lane, work: Pass) -> LaneView:
     if deadline_ms is not None:
         parts.append(DueAt(deadline_ms, "a submission has a deadline"))
     quiet, due_at_ms = quiescence.combine(parts, now_ms)
-    progressed = end.sequence > work.tail_before or work.recovered > 0
+    appended = work.tail_before is not None and end.sequence > work.tail_before
+    progressed = appended or work.recovered > 0
     return LaneView(quiet, end.nonterminal, due_at_ms, progressed)
 
 

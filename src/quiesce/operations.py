@@ -73,7 +73,7 @@ def _operation(row: Row) -> OpenOperation:
 
 def open_(storage: Storage, operation: OpenOperation) -> None:
     """Open an operation, in the commit of the record that says so."""
-    storage.execute(
+    storage.write(
         f"INSERT INTO operations ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         operation.submission_sequence,
         operation.operation,
@@ -91,36 +91,34 @@ def close(storage: Storage, operation: OpenOperation) -> None:
 
     Raises IllegalMove, and changes nothing, when somebody else has closed it.
     """
-    closed = storage.execute(
-        "DELETE FROM operations WHERE submission_sequence = ? AND operation = ? AND state = ?"
-        " RETURNING operation",
+    closed = storage.write(
+        "DELETE FROM operations WHERE submission_sequence = ? AND operation = ? AND state = ?",
         operation.submission_sequence,
         operation.operation,
         operation.state.value,
     )
-    if len(closed) != 1:
+    if not closed:
         raise IllegalMove(f"operation {operation.operation} is no longer {operation.state}")
 
 
 def mark_unknown(storage: Storage, operation: OpenOperation) -> None:
     """Mark a prepared call as unknown; raises IllegalMove when it is not prepared any more."""
-    marked = storage.execute(
+    marked = storage.write(
         "UPDATE operations SET state = 'unknown'"
-        " WHERE submission_sequence = ? AND operation = ? AND state = 'prepared' RETURNING operation",
+        " WHERE submission_sequence = ? AND operation = ? AND state = 'prepared'",
         operation.submission_sequence,
         operation.operation,
     )
-    if len(marked) != 1:
+    if not marked:
         raise IllegalMove(f"operation {operation.operation} is no longer prepared")
 
 
 def close_all(storage: Storage, submission_sequence: int) -> list[OpenOperation]:
     """Close whatever is open of a submission, in the commit that settles it; returns what was."""
-    rows = storage.execute(
-        f"DELETE FROM operations WHERE submission_sequence = ? RETURNING {_COLUMNS}",
-        submission_sequence,
-    )
-    return [_operation(row) for row in rows]
+    found = of_submission(storage, submission_sequence)
+    if found:
+        storage.write("DELETE FROM operations WHERE submission_sequence = ?", submission_sequence)
+    return found
 
 
 def of_submission(storage: Storage, submission_sequence: int) -> list[OpenOperation]:

@@ -106,15 +106,18 @@ def _open_wait(operation: OpenOperation) -> OpenWait:
     )
 
 
-async def recover(lane: Lane, work: Pass) -> None:
+async def recover(lane: Lane, work: Pass) -> tuple[Submission, Decision] | None:
     """Settle what is overdue anywhere in the queue, then bring the head to where it waits or can run."""
     now_ms = lane.clock()
-    head = ledger.head(lane.storage)
-    for submission in ledger.due_deadlines(lane.storage, now_ms, PAGE_MAX):
-        is_head = head is not None and submission.sequence == head.sequence
+    for sequence in ledger.due_deadlines(lane.storage, now_ms, PAGE_MAX):
+        head = ledger.head(lane.storage)
+        submission = ledger.at(lane.storage, sequence)
+        assert submission is not None
+        assert head is not None
+        is_head = sequence == head.sequence
         decision = classify(fold(lane, submission, now_ms, is_head=is_head))
         await apply(lane, work, submission, decision)
-    await recover_head(lane, work)
+    return await recover_head(lane, work)
 
 
 async def recover_head(lane: Lane, work: Pass) -> tuple[Submission, Decision] | None:

@@ -4,8 +4,6 @@
 2. What is checked comes in this order: the path, the method, the caller, the role, the ids in the path, the
    query, the headers, the body. What is refused has reached no Object.
 3. A path is split before it is decoded, so that an escaped slash is a character of an id and never a separator.
-4. HTTP joins a header that is sent twice with a comma, so a repeated Idempotency-Key is one key, the joined one:
-   the same request still finds the same submission.
 
 This module does no input or output, and knows neither JavaScript nor the Object.
 """
@@ -20,13 +18,8 @@ from quiesce import shapes, wire
 from quiesce.access import Role, authenticate, require_conversation, require_role
 from quiesce.agent import Registry
 from quiesce.errors import Refusal, RefusalCode, limit_exceeded
-from quiesce.ids import (
-    CONVERSATION_ID,
-    IDEMPOTENCY_KEY,
-    OPERATION_ID,
-    OPERATION_NAME,
-    SUBMISSION_ID,
-)
+from quiesce.headers import JSON_MEDIA_TYPE, idempotency_key, is_json, wait_seconds
+from quiesce.ids import CONVERSATION_ID, OPERATION_ID, OPERATION_NAME, SUBMISSION_ID
 from quiesce.settings import Settings, Token
 from quiesce.states import State
 from quiesce.wire import Answer, Body, Command, answer
@@ -39,10 +32,8 @@ SEGMENTS: Mapping[str, re.Pattern[str]] = {
     "signal": OPERATION_NAME,
 }
 """What may stand in a path for each of the words in braces."""
-JSON_MEDIA_TYPE = "application/json"
 CURSOR = re.compile(r"[0-9]{1,15}")
 LIMIT = re.compile(r"[0-9]{1,4}")
-WAIT = re.compile(r'wait\s*=\s*"?([0-9]{1,9})"?', re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,38 +394,3 @@ def with_body(call: Call, raw: bytes) -> Call:
     if not raw and _may_be_absent(model):
         return replace(call, body=model())
     return replace(call, body=wire.parse_body(model, raw))
-
-
-def is_json(media_type: str | None) -> bool:
-    """Say whether a Content-Type is JSON in UTF-8, which is the only JSON there is."""
-    kind, *parameters = (media_type or "").lower().split(";")
-    for parameter in parameters:
-        name, _, value = parameter.partition("=")
-        if name.strip() == "charset" and value.strip().strip('"') not in {"utf-8", "utf8"}:
-            return False
-    return kind.strip() == JSON_MEDIA_TYPE
-
-
-def idempotency_key(text: str | None) -> str:
-    """Check the Idempotency-Key: the header's whole value, taken as it stands."""
-    if text is None or not IDEMPOTENCY_KEY.fullmatch(text):
-        found = "there is none" if text is None else f"this one has {len(text)} characters"
-        message = (
-            "send a header Idempotency-Key of 1 to 255 printable ASCII characters, a new one for new work and"
-            f" the same one to repeat a request; {found}"
-        )
-        raise Refusal(RefusalCode.INVALID_REQUEST, message)
-    return text
-
-
-def wait_seconds(prefer: str | None, maximum: int) -> int | None:
-    """Read `wait=N` from a Prefer header (RFC 7240), clipped to `maximum`; None if it does not say so.
-
-    The first one counts; what is malformed or another preference is ignored.
-    """
-    for preference in (prefer or "").split(","):
-        name = preference.partition(";")[0].strip()
-        if name.lower().partition("=")[0].strip() == "wait":
-            found = WAIT.fullmatch(name)
-            return None if found is None else min(int(found[1]), maximum)
-    return None

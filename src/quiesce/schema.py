@@ -4,7 +4,8 @@
 2. Migrations are forward only. The storage version is the generation record's `schema_version`, so that an
    alarm with nothing to do reads it without SQL.
 3. Every index is paid for on each write. `submissions` has one, its id; `records` has one, its record id, which
-   is also how a Run finds its own records; `operations` holds only what is open and is its own index.
+   is also how a Run finds its own records; `operations` and `deadlines` hold only what is open, and are their own
+   indexes.
 """
 
 from quiesce.states import OutcomeKind, State
@@ -14,13 +15,6 @@ _STATES = ", ".join(f"'{state}'" for state in State)
 _OUTCOMES = ", ".join(f"'{outcome}'" for outcome in OutcomeKind)
 
 MIGRATION_1 = (
-    """
-    CREATE TABLE conversation (
-        id INTEGER PRIMARY KEY CHECK (id = 1),
-        conversation TEXT NOT NULL,
-        created_at_ms INTEGER NOT NULL
-    ) STRICT
-    """,
     f"""
     CREATE TABLE submissions (
         sequence INTEGER PRIMARY KEY,
@@ -64,8 +58,11 @@ MIGRATION_1 = (
     ) STRICT
     """,
     """
-    CREATE INDEX submissions_deadline ON submissions (deadline_at_ms)
-        WHERE deadline_at_ms IS NOT NULL AND settled_at_ms IS NULL
+    CREATE TABLE deadlines (
+        at_ms INTEGER NOT NULL,
+        sequence INTEGER NOT NULL,
+        PRIMARY KEY (at_ms, sequence)
+    ) STRICT, WITHOUT ROWID
     """,
     """
     CREATE TABLE records (

@@ -132,6 +132,7 @@ def finish_from_history(storage: Storage, submission: Submission, now_ms: int) -
 def _finalize(
     storage: Storage, submission: Submission, outcome: OutcomeKind, now_ms: int, cost: Cost
 ) -> None:
+    ledger.drop_deadline(storage, submission)
     ledger.move(
         storage,
         submission,

@@ -33,7 +33,7 @@ def _signal(row: Row) -> Signal:
 
 def insert(storage: Storage, signal: Signal) -> None:
     """Keep one delivered signal."""
-    storage.execute(
+    storage.write(
         f"INSERT INTO signals ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
         signal.submission_sequence,
         signal.arrival,
@@ -79,7 +79,7 @@ def next_arrival(storage: Storage, submission_sequence: int) -> int:
 
 def consume(storage: Storage, signal: Signal, operation: OperationId) -> None:
     """Give a pending signal to the operation that waits for it."""
-    storage.execute(
+    storage.write(
         "UPDATE signals SET consumed_by = ?"
         " WHERE submission_sequence = ? AND signal = ? AND idempotency_key = ?",
         operation,
@@ -91,4 +91,4 @@ def consume(storage: Storage, signal: Signal, operation: OperationId) -> None:
 
 def delete_all(storage: Storage, submission_sequence: int) -> None:
     """Forget the signals of a submission, in the commit that settles it."""
-    storage.execute("DELETE FROM signals WHERE submission_sequence = ?", submission_sequence)
+    storage.write("DELETE FROM signals WHERE submission_sequence = ?", submission_sequence)

@@ -68,7 +68,14 @@ class Storage(Protocol):
     def execute(self, sql: str, *params: SqlValue) -> list[Row]:
         """Run one statement and drain its cursor at once.
 
-        Booleans are bound as 0 and 1, integers exactly; a write that must know what it touched says RETURNING.
+        Booleans are bound as 0 and 1, integers exactly.
+        """
+        ...
+
+    def write(self, sql: str, *params: SqlValue) -> int:
+        """Run one INSERT, UPDATE or DELETE; returns how much it wrote, where 0 means that nothing matched.
+
+        RETURNING would tell the same, and is billed as rows read.
         """
         ...
 

@@ -22,11 +22,13 @@ from quiesce.settings import PREFIX, Settings, parse_settings
 from quiesce.storage import AlarmSlot, Counts, Row, SqlValue
 
 INTEGER_MAX = 2**53 - 2
-_CONSTRAINT = "SQLITE_CONSTRAINT"
+ALARM_AT_MS_MAX = 6_900_000_000_000
+"""In the year 2188: the platform takes no alarm after 2189. One that comes too early is set again by its pass."""
+STATEMENT_ERRORS = ("SQLITE_CONSTRAINT", "SQLITE_ERROR", "SQLITE_MISMATCH")
 
 
-class ConstraintFailed(Exception):
-    """A row broke a CHECK, a UNIQUE or a NOT NULL of the schema: a bug, which its commit did not survive."""
+class StatementFailed(Exception):
+    """A row broke a law of the schema, or a statement cannot be run at all: a bug, and its commit is gone."""
 
 
 def now_ms() -> int:
@@ -73,6 +75,18 @@ class WorkerdStorage:
         self._rows_written += cursor.rowsWritten
         return [tuple(map(_read, row)) for row in rows]
 
+    def write(self, sql: str, *params: SqlValue) -> int:
+        """Run one INSERT, UPDATE or DELETE; returns the rows and index entries that it wrote."""
+        try:
+            cursor = self._execute(sql, *map(_bound, params))
+            written = int(cursor.rowsWritten)
+        except JsException as error:
+            raise _storage_error(error) from None
+        self._statements += 1
+        self._rows_read += cursor.rowsRead
+        self._rows_written += written
+        return written
+
     def kv_get(self, key: str) -> str | None:
         """Read one text from the key-value store."""
         self._kv_reads += 1
@@ -103,7 +117,7 @@ class WorkerdStorage:
                 if slot.at_ms is None:
                     await self._raw.deleteAlarm()
                 else:
-                    await self._raw.setAlarm(slot.at_ms)
+                    await self._raw.setAlarm(min(slot.at_ms, ALARM_AT_MS_MAX))
 
         try:
             await self._raw.transaction(body)
@@ -140,7 +154,7 @@ class WorkerdStorage:
         """Set the alarm outside any transaction."""
         self._alarm_writes += 1
         try:
-            await self._raw.setAlarm(at_ms)
+            await self._raw.setAlarm(min(at_ms, ALARM_AT_MS_MAX))
         except JsException as error:
             raise _storage_error(error) from None
 
@@ -197,8 +211,8 @@ def _instant(value: Any) -> int | None:
 
 def _storage_error(error: JsException) -> Exception:
     text = str(error)
-    if _CONSTRAINT in text:
-        return ConstraintFailed(text)
+    if any(each in text for each in STATEMENT_ERRORS):
+        return StatementFailed(text)
     return StorageUnavailable(text)
 
 

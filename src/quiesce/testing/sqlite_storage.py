@@ -143,11 +143,16 @@ class SqliteStorage:
         cursor = self.disk.connection.execute(sql, params)
         rows: list[Row] = cursor.fetchall()
         self._statements += 1
-        if sql.lstrip().startswith("SELECT"):
-            self._rows_read += len(rows)
-        else:
-            self._rows_written += max(cursor.rowcount, len(rows), 0)
+        self._rows_read += len(rows)
         return rows
+
+    def write(self, sql: str, *params: SqlValue) -> int:
+        """Run one INSERT, UPDATE or DELETE; returns how many rows it touched."""
+        self._check()
+        touched = max(0, self.disk.connection.execute(sql, params).rowcount)
+        self._statements += 1
+        self._rows_written += touched
+        return touched
 
     def kv_get(self, key: str) -> str | None:
         """Read one text from the key-value store."""
