@@ -132,6 +132,8 @@ def _admit(lane: Lane, proposal: _Proposal, wake_: Wake) -> Receipt:
     sequence = _check_room(lane, proposal, is_virgin=is_virgin)
     if is_virgin:
         _create_conversation(storage, proposal.request.conversation, wake_.now_ms)
+    # What the conversation itself has cost is its lane's; the submission pays for what follows.
+    created = storage.counts()
     wake_.count_mutation(mark, opened=1, rows_written=SUBMISSION_ROWS_WRITTEN, is_virgin=is_virgin)
     _insert(lane, proposal, sequence, wake_, created)
     return Receipt(

@@ -101,7 +101,6 @@ def append(storage: Storage, end: Tail, entry: Entry, now_ms: int, *, settles: i
         epoch,
         now_ms,
         RECORD_VERSION,
-        ConversationCreated,
         payload,
         content,
         new.chain,

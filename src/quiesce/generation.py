@@ -258,25 +258,23 @@ def _raced_alarm(
 def _settled_alarm(
     record: GenerationRecord, begun: Begun, view: LaneView, at: Moment, settings: Settings
 ) -> AlarmWrite:
-    match view.quiet:
-        case Autonomous(is_runnable=is_runnable):
-            if view.progressed:
-                delay_ms = 1 if is_runnable else settings.backoff_base_ms
-            else:
-                delay_ms = retry_delay_ms(record, settings, at.jitter)
-            wanted_ms = at.now_ms + delay_ms
-            if record.due_at_ms is not None:
-                wanted_ms = min(wanted_ms, record.due_at_ms)
-        case DueAt(at_ms=due_at_ms):
-            wanted_ms = due_at_ms
-        case Quiet():
-            return Keep() if at.slot_ms is None else Clear()
-    # Progress, and a clock that is known to move the lane, end the pacing under which begin armed: a slot that
-    # was paced or parked is no floor then, or due times would not be kept and a healed lane would crawl.
-    is_idle = isinstance(view.quiet, Autonomous) and not view.progressed
-    paced = begun.idle_wakes_before > 0 and not is_idle
-    wanted_ms = alarm_time_ms(wanted_ms, at.now_ms, None if paced else begun.armed_at_ms)
-    return Keep() if at.slot_ms == wanted_ms else SetAt(wanted_ms)
+    # A slot that was paced or parked at begin is no floor for what ends the pacing, which is progress, nor for a
+    # clock that is known to move the lane: due times are kept, and a healed lane does not crawl.
+    was_paced = begun.idle_wakes_before > 0
+    floor_ms = None if was_paced and view.progressed else begun.armed_at_ms
+    due_floor_ms = None if was_paced else begun.armed_at_ms
+    wanted: list[int] = []
+    if record.due_at_ms is not None:
+        wanted.append(alarm_time_ms(record.due_at_ms, at.now_ms, due_floor_ms))
+    if isinstance(view.quiet, Autonomous):
+        if view.progressed:
+            delay_ms = 1 if view.quiet.is_runnable else settings.backoff_base_ms
+        else:
+            delay_ms = retry_delay_ms(record, settings, at.jitter)
+        wanted.append(alarm_time_ms(at.now_ms + delay_ms, at.now_ms, floor_ms))
+    if not wanted:
+        return Keep() if at.slot_ms is None else Clear()
+    return Keep() if at.slot_ms == min(wanted) else SetAt(min(wanted))
 
 
 def ensure(

@@ -19,6 +19,11 @@ from dataclasses import dataclass
 from quiesce.records import CHAIN_START, Record, chain_digest, content_digest
 from quiesce.states import State
 
+_WITHOUT_INPUT = frozenset(
+    {"input-applied", "input-joined", "abort-requested", "operator-acted", "settlement"}
+)
+"""The kinds of record that a submission may have before its input is applied."""
+
 
 @dataclass(frozen=True, slots=True)
 class SubmissionFacts:
@@ -96,6 +101,8 @@ def _order_laws(export: Export) -> Iterator[str]:
     ended: list[str] = []
     for record in export.records:
         owner = record.submission or ""
+        if owner and record.kind not in _WITHOUT_INPUT and owner not in applied:
+            yield f"record {record.sequence} stands before the input of {owner}"
         if owner in ended:
             yield f"record {record.sequence} follows the settlement of {owner}"
         if record.kind == "input-applied":

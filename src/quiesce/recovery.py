@@ -10,10 +10,11 @@ The precedence is a numbered list; the first rule that applies decides.
     Otherwise, if it is not the head, it waits behind the head and has no part in what the lane can do.
  5. A call that could have its effect twice left no result: ask its reconciler; without proof it is unknown.
  6. It has an unknown call: await a resolution.
- 7. Its attempts or interruptions are exhausted: settle it failed, or quarantine it, as its agent declares.
+ 7. Its attempts or interruptions are exhausted: settle it failed, or quarantine it, as its agent declares; one that
+    is quarantined awaits an operator.
  8. It waits for approvals, signals or timers: close what is due; suspend it while one is undecided; resume it when
     none is.
-10. It is admitted and its parent has not established it: await the parent. It is quarantined: await an operator.
+10. It is admitted and its parent has not established it: await the parent.
 12. Its retry time lies ahead: await it. An attempt died and its delay has not been set: set it.
 13. This deployment lacks its agent's version: await a deployment that has it, looking once in a while.
 14. Otherwise: claim it, apply its input if that has not been done, and run.
@@ -198,7 +199,7 @@ def classify(evidence: Evidence) -> Decision:
         or _unproven(evidence)
         or _exhausted(evidence)
         or _waiting(evidence)
-        or _held(evidence)
+        or _admitted(evidence)
         or _next_claim(evidence)
     )
 
@@ -250,7 +251,8 @@ def _unproven(evidence: Evidence) -> Decision | None:
 
 def _exhausted(evidence: Evidence) -> Decision | None:
     if evidence.state == State.QUARANTINED:
-        return None
+        reason = "it is quarantined until an operator retries or aborts it"
+        return Await(Wait(WaitKind.OPERATOR, reason, evidence.state_since_ms))
     limits = evidence.limits
     spent: str | None = None
     if evidence.attempts >= limits.attempts_max:
@@ -271,6 +273,9 @@ def _exhausted(evidence: Evidence) -> Decision | None:
 
 
 def _waiting(evidence: Evidence) -> Decision | None:
+    if evidence.state == State.READY:
+        # Released from quarantine: its handler runs again from the top, and finds its waits where they are.
+        return None
     is_suspended = evidence.state == State.SUSPENDED
     if not evidence.waits:
         return Resume() if is_suspended else None
@@ -306,14 +311,11 @@ def _wait(wait: OpenWait) -> Wait:
     )
 
 
-def _held(evidence: Evidence) -> Decision | None:
-    if evidence.state == State.QUARANTINED:
-        reason = "it is quarantined until an operator retries or aborts it"
-        return Await(Wait(WaitKind.OPERATOR, reason, evidence.state_since_ms))
-    if evidence.state == State.ADMITTED:
-        reason = "its parent has not established it"
-        return Await(Wait(WaitKind.PARENT, reason, evidence.state_since_ms))
-    return None
+def _admitted(evidence: Evidence) -> Decision | None:
+    if evidence.state != State.ADMITTED:
+        return None
+    reason = "its parent has not established it"
+    return Await(Wait(WaitKind.PARENT, reason, evidence.state_since_ms))
 
 
 def _next_claim(evidence: Evidence) -> Decision:
