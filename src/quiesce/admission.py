@@ -200,7 +200,7 @@ def _check_room(lane: Lane, proposal: _Proposal, *, is_virgin: bool) -> int:
     """Check the limits of the lane and return the sequence that the submission will have."""
     settings = lane.settings
     size = lane.storage.database_bytes()
-    after = size + len(proposal.input)
+    after = size + len(proposal.input.encode())
     if after > settings.database_bytes_max:
         raise limit_exceeded(
             RefusalCode.DATABASE_FULL, "DATABASE_BYTES_MAX", after, settings.database_bytes_max

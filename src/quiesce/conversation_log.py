@@ -180,7 +180,7 @@ def has_progressed(storage: Storage, submission: SubmissionId, after: int) -> bo
 def page(storage: Storage, after: int, limit: int, bytes_max: int) -> list[Record]:
     """Read a page of the log, bounded by count and by the bytes of its payloads; never empty before the end."""
     rows = storage.execute(
-        "SELECT sequence, sum(length(payload)) OVER (ORDER BY sequence) FROM"
+        "SELECT sequence, sum(length(CAST(payload AS BLOB))) OVER (ORDER BY sequence) FROM"
         " (SELECT sequence, payload FROM records WHERE sequence > ? ORDER BY sequence LIMIT ?)",
         after,
         limit,

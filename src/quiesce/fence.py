@@ -110,10 +110,10 @@ class Fence:
             raise self.unwind(UnwindReason.INTERRUPTED, str(error)) from None
 
     def append(
-        self, end: Tail, operation: OperationId, part: str, payload: Payload, now_ms: int
+        self, end: Tail, part: tuple[OperationId, str], payload: Payload, now_ms: int
     ) -> Tail:
-        """Append one record of this attempt, inside one of its commits."""
-        identity = record_id(self.submission, operation, part)
+        """Append the record of one part of an operation, inside a commit of this attempt."""
+        identity = record_id(self.submission, *part)
         entry = Entry(identity, self.submission, self.epoch, payload)
         return conversation_log.append(self.lane.storage, end, entry, now_ms)
 

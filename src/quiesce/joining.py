@@ -57,7 +57,7 @@ def _take_in(fence: Fence, end: Tail, operation: Operation, now_ms: int) -> list
         arguments_digest=operation.arguments_digest,
         joined=[each.id for each in joining],
     )
-    end = fence.append(end, operation.id, "read", read, now_ms)
+    end = fence.append(end, (operation.id, "read"), read, now_ms)
     inputs: list[JoinedInput] = []
     for each in joining:
         text = ledger.input_of(storage, each.sequence)

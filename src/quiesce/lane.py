@@ -63,6 +63,9 @@ class Lane:
     conversation: ConversationId | None = None
     is_repaired: bool = False
     """A request has armed this lane again in this incarnation."""
+    armed_at_ms: int | None = None
+    """The alarm that this incarnation has last seen set: until it is long past due, an empty slot may only mean
+    that it is being delivered."""
     hurt: Exception | None = None
     """What keeps this Object from serving mutations, found when it was opened."""
     watchers: dict[SubmissionId, set[asyncio.Event]] = field(default_factory=dict)
@@ -82,6 +85,11 @@ class Lane:
             jitter=self.jitter(),
             pass_runs=self.gates.passing > 0,
         )
+
+    def note_alarm(self, slot: AlarmSlot) -> None:
+        """Remember the alarm that a transaction leaves behind."""
+        if slot.at_ms is not None:
+            self.armed_at_ms = slot.at_ms
 
     def require_conversation(self, conversation: ConversationId) -> None:
         """Refuse a request for a conversation that this Object does not hold.
@@ -158,13 +166,16 @@ async def mutate[T](lane: Lane, step: Callable[[Wake, int], T]) -> T:
 
     What the step refuses is raised here, after nothing was written.
     """
-    now_ms = lane.clock()
 
     def whole(slot: AlarmSlot) -> T | Refusal:
+        # The clock is read in here: what was waited for the gate must not make an alarm too early.
+        now_ms = lane.clock()
         try:
             return step(lane.wake(slot, now_ms), now_ms)
         except Refusal as refusal:
             return refusal
+        finally:
+            lane.note_alarm(slot)
 
     await lane.failpoints.reach("maintenance:dirty:before")
     async with lane.gates.generation:

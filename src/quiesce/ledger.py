@@ -255,7 +255,7 @@ def move(
     Raises IllegalMove, and changes nothing, when the move is not in the table or the row has moved on.
     """
     assert changes.keys() <= _CHANGEABLE, changes.keys()
-    stays = enters is submission.state
+    stays = enters is submission.state and submission.is_open
     if not is_lawful(submission.state, enters) and not stays:
         message = f"{submission.id} cannot move from {submission.state} to {enters}"
         raise IllegalMove(message)

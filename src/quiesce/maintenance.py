@@ -110,9 +110,9 @@ async def _pass(lane: Lane) -> PassReport:
 
 
 async def _begin(lane: Lane) -> CaughtUp | Begun:
-    now_ms = lane.clock()
-
     def step(slot: AlarmSlot) -> CaughtUp | Begun:
+        # Every step reads the clock itself: what was waited for the gate must not make an alarm too early.
+        now_ms = lane.clock()
         record = wake.open_record(lane.storage)
         if record is None:
             # A virgin Object owes nothing and is left as it was found, but for an alarm that nobody needs.
@@ -128,6 +128,7 @@ async def _begin(lane: Lane) -> CaughtUp | Begun:
         if isinstance(begun, Begun):
             wake.store(lane.storage, begun.record)
         wake.write_alarm(slot, begun.alarm)
+        lane.note_alarm(slot)
         return begun
 
     await lane.failpoints.reach("maintenance:begin:before")
@@ -181,6 +182,7 @@ def _finish_step(lane: Lane, work: Pass, slot: AlarmSlot) -> PassReport:
     )
     gates.waited_passes = gates.waited_passes + 1 if gates.active else 0
     wake.write_alarm(slot, finished.alarm)
+    lane.note_alarm(slot)
     spent = lane.storage.counts().since(work.started)
     after = finished.record
     report = PassReport(
@@ -237,14 +239,13 @@ async def with_mutation[T](lane: Lane, body: Callable[[], Awaitable[T]]) -> T:
     The mutation is active from its commit until it is released, also when the body raises or is cancelled. If it
     cannot be counted, the body never runs.
     """
-    now_ms = lane.clock()
     mark = lane.storage.counts()
     await lane.failpoints.reach("maintenance:dirty:before")
     async with lane.gates.generation:
         lane.gates.active += 1
         try:
             await lane.storage.transaction(
-                lambda slot: lane.wake(slot, now_ms).count_mutation(mark, deferred=True)
+                lambda slot: lane.wake(slot, lane.clock()).count_mutation(mark, deferred=True)
             )
         except BaseException:
             lane.gates.active -= 1
@@ -268,10 +269,9 @@ async def hasten(lane: Lane) -> None:
     """Wake an owed lane sooner: a hint, dropped while a pass runs."""
     if lane.gates.passing > 0:
         return
-    now_ms = lane.clock()
     await lane.failpoints.reach("maintenance:ensure:before")
     async with lane.gates.generation:
-        await lane.storage.transaction(lambda slot: lane.wake(slot, now_ms).hasten())
+        await lane.storage.transaction(lambda slot: lane.wake(slot, lane.clock()).hasten())
     await lane.failpoints.reach("maintenance:ensure:after")
 
 
@@ -317,7 +317,7 @@ async def on_request(lane: Lane) -> None:
     now_ms = lane.clock()
     slot_ms = await lane.storage.alarm_at_ms()
     record = wake.load(lane.storage)
-    if record is None:
+    if record is None or (slot_ms is None and _may_be_in_delivery(lane, now_ms)):
         return
     moment = Moment(now_ms, 0.0, slot_ms)
     repaired, _ = generation.ensure(
@@ -328,6 +328,12 @@ async def on_request(lane: Lane) -> None:
     await lane.failpoints.reach("maintenance:ensure:before")
     async with lane.gates.generation:
         lane.is_repaired = await lane.storage.transaction(
-            lambda slot: lane.wake(slot, now_ms).repair()
+            lambda slot: lane.wake(slot, lane.clock()).repair()
         )
     await lane.failpoints.reach("maintenance:ensure:after")
+
+
+def _may_be_in_delivery(lane: Lane, now_ms: int) -> bool:
+    """Say whether an alarm that was armed here may be on its way: its slot is empty from the delivery on."""
+    armed_at_ms = lane.armed_at_ms
+    return armed_at_ms is not None and now_ms < armed_at_ms + generation.STALE_ALARM_MS

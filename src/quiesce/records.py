@@ -17,7 +17,15 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from quiesce.errors import Corruption
-from quiesce.ids import RecordId, SubmissionId, canonical_json, digest, parse_json
+from quiesce.ids import (
+    ENVELOPE_DEPTH,
+    JSON_DEPTH_MAX,
+    RecordId,
+    SubmissionId,
+    canonical_json,
+    digest,
+    parse_json,
+)
 from quiesce.states import OutcomeKind
 
 RECORD_VERSION = 1
@@ -279,7 +287,8 @@ class Record:
 
 def payload_json(payload: Payload) -> str:
     """Return the canonical JSON of a payload without its kind, which has a column of its own."""
-    return canonical_json(payload.model_dump(mode="json", exclude={"kind"}))
+    fields = payload.model_dump(mode="json", exclude={"kind"})
+    return canonical_json(fields, JSON_DEPTH_MAX + ENVELOPE_DEPTH)
 
 
 def content_digest(

@@ -141,10 +141,7 @@ async def apply(lane: Lane, work: Pass, submission: Submission, decision: Decisi
             for operation in unproven:
                 await _reconcile(lane, submission, operation)
         case FinishFromHistory():
-            now_ms = lane.clock()
-            lane.storage.commit(
-                lambda: settlement.finish_from_history(lane.storage, submission, now_ms)
-            )
+            lane.storage.commit(lambda: settlement.finish_from_history(lane.storage, submission))
             work.settled += 1
         case SettleFailed() | SettleAborted():
             _settle(lane, work, submission, _verdict(submission, decision))

@@ -87,7 +87,7 @@ class Run:
         await lane.failpoints.reach("step:before")
         self._fence.commit(
             lambda end, now_ms: self._fence.append(
-                end, operation.id, "completed", completed, now_ms
+                end, (operation.id, "completed"), completed, now_ms
             )
         )
         await lane.failpoints.reach_after("step:after", lane.storage)
@@ -183,7 +183,7 @@ class Run:
                     arguments_digest=operation.arguments_digest,
                     arguments=operation.arguments,
                 )
-                fence.append(end, operation.id, f"prepared-{call}", payload, now_ms)
+                fence.append(end, (operation.id, f"prepared-{call}"), payload, now_ms)
                 open_(lane.storage, prepared)
             return prepared
 
@@ -199,7 +199,7 @@ class Run:
         lane, fence = self._fence.lane, self._fence
 
         def step(end: Tail, now_ms: int) -> None:
-            fence.append(end, operation.id, "settled", settled, now_ms)
+            fence.append(end, (operation.id, "settled"), settled, now_ms)
             if prepared is not None:
                 close(lane.storage, prepared)
 

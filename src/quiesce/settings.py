@@ -129,13 +129,3 @@ def _parse_tokens(text: str) -> object:
 
 def _path(inner: tuple[int | str, ...]) -> str:
     return "".join(f".{part}" for part in inner)
-
-
-def settings_of(env: object) -> Settings:
-    """Parse the settings from a Worker's `env`, whose variables are attributes.
-
-    Raises ValueError as `parse_settings` does.
-    """
-    names = [f"{PREFIX}{field.upper()}" for field in Settings.model_fields]
-    found = {name: getattr(env, name, None) for name in names}
-    return parse_settings({name: value for name, value in found.items() if isinstance(value, str)})

@@ -120,12 +120,13 @@ def _append(
     return conversation_log.append(storage, end, entry, now_ms, settles=1)
 
 
-def finish_from_history(storage: Storage, submission: Submission, now_ms: int) -> None:
-    """Bring a row to the settlement that the log holds for it. Runs inside a commit."""
+def finish_from_history(storage: Storage, submission: Submission) -> None:
+    """Bring a row to the settlement that the log holds for it, at the time it has there. Runs inside a commit."""
     found = read(storage, submission)
     if found is None:
         raise Corruption(f"{submission.id} has a settlement record", "none")
-    _finalize(storage, submission, found.recorded.outcome, now_ms, submission.cost)
+    outcome = found.recorded.outcome
+    _finalize(storage, submission, outcome, found.settled_at_ms, submission.cost)
     operations.close_all(storage, submission.sequence)
 
 

@@ -6,7 +6,7 @@
 3. Time decides in the transaction that ends a wait, never in an alarm's delay.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -173,43 +173,42 @@ def await_first(
         raise ValueError(f"the branches of {name!r} need names that differ, and at least one")
     asked = [[spec.kind.value, spec.name, *spec.arguments()] for spec in specs]
     choice = journal.ask("first", name, key, asked)
-    branches = {
-        spec.name: journal.ask(spec.kind, spec.name, spec.key, spec.arguments()) for spec in specs
-    }
+    branches = [
+        (spec, journal.ask(spec.kind, spec.name, spec.key, spec.arguments())) for spec in specs
+    ]
     chosen = journal.find(choice.id, "chosen")
     if isinstance(chosen, ChoiceMade):
-        winner = next(spec for spec in specs if branches[spec.name].id == chosen.winner)
-        ended = journal.find(branches[winner.name].id, ENDED_AS[winner.kind])
+        winner, operation = next(each for each in branches if each[1].id == chosen.winner)
+        ended = journal.find(operation.id, ENDED_AS[winner.kind])
         assert ended is not None
-        return Won(winner.name, _value(journal, branches[winner.name].id, ended))
+        return Won(winner.name, _value(journal, operation.id, ended))
     if journal.find(choice.id, "opened") is None:
-        won = fence.commit(
-            lambda end, now_ms: _open_all(fence, end, choice, specs, branches, now_ms)
-        )
+        won = fence.commit(lambda end, now_ms: _open_all(fence, end, choice, branches, now_ms))
         if won is not None:
             return won
     raise fence.suspend(f"waits for the first of {name!r}")
 
 
-def _open_all(  # noqa: PLR0917 - one commit, and all that it is given
+def _open_all(
     fence: Fence,
     end: Tail,
     choice: Operation,
-    specs: Sequence[WaitSpec],
-    branches: Mapping[str, Operation],
+    branches: Sequence[tuple[WaitSpec, Operation]],
     now_ms: int,
 ) -> Won | None:
     opened = ChoiceOpened(
         operation=choice.id,
         arguments_digest=choice.arguments_digest,
-        branches={name: operation.id for name, operation in branches.items()},
+        branches={spec.name: operation.id for spec, operation in branches},
     )
-    end = fence.append(end, choice.id, "opened", opened, now_ms)
-    rows = [_open_row(fence, branches[spec.name], spec, now_ms, choice=choice.id) for spec in specs]
-    for spec, row in zip(specs, rows, strict=True):
-        payload = spec.opened(branches[spec.name], row.due_at_ms)
-        end = fence.append(end, row.operation, OPENED_AS[spec.kind], payload, now_ms)
-    for spec, row in zip(specs, rows, strict=True):
+    end = fence.append(end, (choice.id, "opened"), opened, now_ms)
+    rows: list[tuple[WaitSpec, OpenOperation]] = []
+    for spec, operation in branches:
+        row = _open_row(fence, operation, spec, now_ms, choice=choice.id)
+        payload = spec.opened(operation, row.due_at_ms)
+        end = fence.append(end, (operation.id, OPENED_AS[spec.kind]), payload, now_ms)
+        rows.append((spec, row))
+    for spec, row in rows:
         ended = _end_at_once(fence, row, now_ms)
         if ended is not None:
             return Won(spec.name, _value_at_once(ended))
@@ -221,7 +220,7 @@ def _open(
 ) -> Payload | None:
     row = _open_row(fence, operation, spec, now_ms)
     payload = spec.opened(operation, row.due_at_ms)
-    fence.append(end, operation.id, OPENED_AS[spec.kind], payload, now_ms)
+    fence.append(end, (operation.id, OPENED_AS[spec.kind]), payload, now_ms)
     return _end_at_once(fence, row, now_ms)
 
 
