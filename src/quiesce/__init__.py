@@ -19,6 +19,7 @@ from quiesce.agent import (
     UncertainCall,
     Unproven,
 )
+from quiesce.children import ChildOutcome
 from quiesce.joining import JoinedInput
 from quiesce.run import Run
 from quiesce.waiting import Approval, Decision, Received, Signal, Timer, Won
@@ -26,6 +27,7 @@ from quiesce.waiting import Approval, Decision, Received, Signal, Timer, Won
 __all__ = [
     "Agent",
     "Approval",
+    "ChildOutcome",
     "Decision",
     "Failed",
     "Happened",

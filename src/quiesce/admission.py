@@ -8,12 +8,12 @@
    before it left nothing; what dies after it is finished by the alarm, with no request.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
-from quiesce import conversation_log, ledger, schema, settlement, wake
+from quiesce import agenda, callbacks, conversation_log, ledger, schema, settlement, wake
 from quiesce.conversation_log import Entry, Tail
 from quiesce.errors import Refusal, RefusalCode, limit_exceeded
 from quiesce.ids import (
@@ -39,6 +39,17 @@ RETRY_AFTER_S = 5
 
 
 @dataclass(frozen=True, slots=True)
+class Parent:
+    """Who delegated a child: the submission and operation that wait for it, and everybody further up."""
+
+    conversation: str
+    submission: str
+    operation: str
+    ancestors: tuple[tuple[str, str], ...]
+    """Agent and input digest of each, the root first."""
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One parsed request to admit work; every string was validated at the edge."""
 
@@ -50,6 +61,7 @@ class Request:
     mode: str = "queue"
     deadline_ms: int | None = None
     callback_url: str | None = None
+    parent: Parent | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +141,20 @@ def _admit(lane: Lane, proposal: _Proposal, wake_: Wake) -> Receipt:
                 settlement=settled,
             )
     _check_input(lane, proposal)
+    _check_callback(lane, proposal)
     sequence = _check_room(lane, proposal, is_virgin=is_virgin)
     if is_virgin:
         _create_conversation(storage, proposal.request.conversation, wake_.now_ms)
     # What the conversation itself has cost is its lane's; the submission pays for what follows.
     created = storage.counts()
-    wake_.count_mutation(mark, opened=1, rows_written=SUBMISSION_ROWS_WRITTEN, is_virgin=is_virgin)
+    wake_.count_mutation(
+        mark,
+        opened=1,
+        rows_written=SUBMISSION_ROWS_WRITTEN,
+        is_virgin=is_virgin,
+        # A child waits for its parent to establish it, and nothing can be done until then.
+        is_actionable=proposal.request.parent is None,
+    )
     _insert(lane, proposal, sequence, wake_, created)
     return Receipt(
         proposal.request.conversation,
@@ -184,6 +204,15 @@ def _check_input(lane: Lane, proposal: _Proposal) -> None:
             f"the input is not what agent {agent.name!r} takes",
             {"errors": field_errors(error, "input")},
         ) from None
+
+
+def _check_callback(lane: Lane, proposal: _Proposal) -> None:
+    url = proposal.request.callback_url
+    problem = None if url is None else callbacks.problem_with(url, lane.settings)
+    if problem is not None:
+        message = f"callback_url: {problem}"
+        errors = [{"field": "callback_url", "problem": problem}]
+        raise Refusal(RefusalCode.INVALID_REQUEST, message, {"errors": errors})
 
 
 def field_errors(error: ValidationError, *prefix: str) -> list[dict[str, str]]:
@@ -236,7 +265,7 @@ def _insert(lane: Lane, proposal: _Proposal, sequence: int, wake_: Wake, mark: C
     assert agent is not None
     deadline_at_ms = None if request.deadline_ms is None else now_ms + request.deadline_ms
     if deadline_at_ms is not None:
-        ledger.add_deadline(lane.storage, sequence, deadline_at_ms)
+        agenda.add(lane.storage, agenda.deadline(sequence, deadline_at_ms))
     # The row is inserted last, so that it can say what its admission has cost.
     spent = lane.storage.counts().since(mark)
     columns: dict[str, SqlValue] = {
@@ -252,7 +281,8 @@ def _insert(lane: Lane, proposal: _Proposal, sequence: int, wake_: Wake, mark: C
         "terms": proposal.terms,
         "accepted_at_ms": now_ms,
         "deadline_at_ms": deadline_at_ms,
-        "state": State.READY.value,
+        "state": State.READY.value if request.parent is None else State.ADMITTED.value,
+        "parent": None if request.parent is None else canonical_json(asdict(request.parent)),
         "state_since_ms": now_ms,
         "rows_read": spent.rows_read,
         "rows_written": spent.rows_written + SUBMISSION_ROWS_WRITTEN + wake_.slot.is_changed,

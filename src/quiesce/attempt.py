@@ -41,7 +41,9 @@ class FailedAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Suspended:
-    """It waits for something that is undecided."""
+    """It waits for something that is undecided; `may_go_on` if another branch has got further meanwhile."""
+
+    may_go_on: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,10 @@ async def _handle(
         outcome = Interrupted(f"the handler raised {type(error).__name__}")
     except Exception as error:  # noqa: BLE001 - the one place where an application's error becomes a value
         outcome = _failed(lane, error)
-    await run.finish_calls()
+    unseen = [error for error in await run.finish_calls() if isinstance(error, Retryable)]
+    if unseen and fence.unwound is not None:
+        # The branch that made the call was gone when it failed; what it asks for, another attempt, holds.
+        outcome = _failed(lane, unseen[0])
     return _unwound(fence, outcome)
 
 
@@ -132,7 +137,9 @@ def _unwound(fence: Fence, outcome: AttemptOutcome) -> AttemptOutcome:
     match fence.unwound.reason:
         case UnwindReason.SUSPENDED:
             # A failure of another branch is not hidden by a branch that waits.
-            return outcome if isinstance(outcome, FailedAttempt) else Suspended()
+            if isinstance(outcome, FailedAttempt):
+                return outcome
+            return Suspended(may_go_on=fence.has_recorded_late)
         case UnwindReason.RETRY:
             return FailedAttempt("tool-raised", detail, is_retryable=True)
         case UnwindReason.UNCERTAIN:

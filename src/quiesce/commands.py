@@ -6,21 +6,29 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from quiesce import conversation_log, ledger, operations, settlement
+from quiesce import conversation_log, ledger, operations, outbox, settlement
 from quiesce.conversation_log import Entry
 from quiesce.errors import Refusal, RefusalCode
 from quiesce.generation_record import Cost
-from quiesce.ids import ConversationId, OperationId, SubmissionId, canonical_json, record_id
+from quiesce.ids import (
+    ConversationId,
+    OperationId,
+    RecordId,
+    SubmissionId,
+    canonical_json,
+    record_id,
+)
 from quiesce.lane import Lane, mutate
 from quiesce.ledger import Submission
-from quiesce.operations import OperationState
+from quiesce.operations import OperationKind, OperationState
+from quiesce.outbox import MessageKind
 from quiesce.records import AbortRequested, OperatorActed, Payload
 from quiesce.settlement import Aborted, Settlement
 from quiesce.states import OWNED, State
-from quiesce.storage import Counts
+from quiesce.storage import Counts, Storage
 from quiesce.wake import Wake
 
 
@@ -66,9 +74,15 @@ async def force_pass(lane: Lane, conversation: ConversationId, author: Author) -
 
 
 async def release_quarantined(lane: Lane, address: Address, author: Author) -> Accepted:
-    """Let a quarantined submission run again, with its attempts and interruptions forgotten."""
+    """Let a quarantined submission run again, with its attempts and interruptions forgotten.
+
+    Of a settled submission whose callback was given up, the callback is owed again.
+    """
 
     def step(wake: Wake, now_ms: int) -> Accepted:
+        found = lane.require_submission(address.conversation, address.submission)
+        if not found.is_open and _revive_callback(lane, wake, found, author):
+            return Accepted()
         found = require_open(lane, address)
         if found.state is not State.QUARANTINED:
             raise not_waiting(found, "only a quarantined submission can be retried")
@@ -94,10 +108,25 @@ async def release_quarantined(lane: Lane, address: Address, author: Author) -> A
     return await mutate(lane, step)
 
 
-async def abort(lane: Lane, address: Address, author: Author) -> Accepted:
+def _revive_callback(lane: Lane, wake: Wake, found: Submission, author: Author) -> bool:
+    mark = lane.storage.counts()
+    if not outbox.revive(lane.storage, MessageKind.CALLBACK, found.id, wake.now_ms):
+        return False
+    end = conversation_log.tail(lane.storage)
+    acted = OperatorActed(action="callback-revived", author=author.name, reason=author.reason)
+    entry = Entry(record_id("operator", str(end.sequence + 1)), None, None, acted)
+    conversation_log.append(lane.storage, end, entry, wake.now_ms)
+    wake.count_mutation(mark)
+    return True
+
+
+async def abort(
+    lane: Lane, address: Address, author: Author, *, detaches: bool = False
+) -> Accepted:
     """Record that the submission has to end, and settle it at once if nothing stands in the way.
 
-    What runs, what holds a call without a result, and what others have joined goes through the pass.
+    What runs, what holds a call without a result, and what others have joined goes through the pass. Children are
+    aborted and waited for; with `detaches` they are let go, and what they still do is recorded as late.
     """
 
     def step(wake: Wake, _now_ms: int) -> Accepted:
@@ -112,10 +141,10 @@ async def abort(lane: Lane, address: Address, author: Author) -> Accepted:
             message = f"{address.submission} has joined another submission; abort that one"
             facts = {"host": None if host is None else host.id}
             raise Refusal(RefusalCode.JOINED_TO_HOST, message, facts)
-        if found.abort is not None:
+        if _is_wished(lane, found, detaches=detaches):
             wake.repair()
             return Accepted(is_replayed=True)
-        return abort_now(lane, wake, found, author, address)
+        return abort_now(lane, wake, found, author, detaches=detaches)
 
     accepted = await mutate(lane, step)
     tell = lane.running.get(address.submission)
@@ -126,32 +155,52 @@ async def abort(lane: Lane, address: Address, author: Author) -> Accepted:
     return accepted
 
 
+def _abort_id(submission: SubmissionId, *, detaches: bool) -> RecordId:
+    return record_id(submission, "detach" if detaches else "abort")
+
+
+def _is_wished(lane: Lane, found: Submission, *, detaches: bool) -> bool:
+    """Say whether this abort, or one that goes further, has been recorded."""
+    wishes = [True] if detaches else [False, True]
+    identities = [_abort_id(found.id, detaches=each) for each in wishes]
+    return any(conversation_log.read(lane.storage, each) is not None for each in identities)
+
+
 def abort_now(
-    lane: Lane, wake: Wake, found: Submission, author: Author, address: Address
+    lane: Lane, wake: Wake, found: Submission, author: Author, *, detaches: bool = False
 ) -> Accepted:
     """Record an abort inside the transaction of a command, and settle what nothing stands in the way of."""
     storage, now_ms = lane.storage, wake.now_ms
     mark = storage.counts()
-    wished = AbortRequested(author=author.name, reason=author.reason)
-    append(lane, replace(address, operation=None), "abort", wished, now_ms)
-    left = operations.of_submission(storage, found.sequence)
-    is_free = (
-        found.owner is None
-        and all(each.state is OperationState.WAITING for each in left)
-        and found.host_sequence is None
-    )
-    if not is_free:
-        intent = canonical_json({"author": author.name, "reason": author.reason})
+    wished = AbortRequested(author=author.name, reason=author.reason, detaches=detaches)
+    identity = _abort_id(found.id, detaches=detaches)
+    end = conversation_log.tail(storage)
+    conversation_log.append(storage, end, Entry(identity, found.id, None, wished), now_ms)
+    if not _is_free(storage, found, detaches=detaches):
+        intent = {"author": author.name, "reason": author.reason, "detaches": detaches}
         keeps: dict[str, Any] = {"owner": found.owner} if found.state in OWNED else {}
-        ledger.move(storage, found, found.state, now_ms, abort=intent, **keeps)
+        text = canonical_json(intent)
+        ledger.move(storage, found, found.state, now_ms, abort=text, **keeps)
         wake.count_mutation(mark)
         return Accepted()
     cost = found.cost.plus(spent_since(storage.counts(), mark))
-    settlement.settle(storage, found, Aborted(author.reason), now_ms, cost)
+    if found.state is State.TERMINALIZING:
+        settlement.settle_reserved(storage, found, now_ms, cost)
+    else:
+        settlement.conclude(storage, found, Aborted(author.reason, detaches), now_ms, cost)
     wake.count_mutation(mark, opened=-1)
     settled = ledger.at(storage, found.sequence)
     assert settled is not None
     return Accepted(settlement=settlement.read(storage, settled))
+
+
+def _is_free(storage: Storage, found: Submission, *, detaches: bool) -> bool:
+    """Say whether the abort's own transaction may settle the submission."""
+    left = operations.of_submission(storage, found.sequence)
+    is_undecided = all(each.state is OperationState.WAITING for each in left)
+    has_children = any(each.kind is OperationKind.CHILD for each in left)
+    is_alone = found.owner is None and found.host_sequence is None
+    return is_alone and is_undecided and (detaches or not has_children)
 
 
 def append(lane: Lane, address: Address, part: str, payload: Payload, now_ms: int) -> None:

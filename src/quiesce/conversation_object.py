@@ -18,7 +18,9 @@ from quiesce.dispatch import dispatch
 from quiesce.errors import Refusal, RefusalCode
 from quiesce.failpoints import Failpoints, InertFailpoints
 from quiesce.lane import Lane
+from quiesce.ports import receive
 from quiesce.settings import Settings
+from quiesce.timers import use_cancellable_timers
 
 
 class ConversationObject(DurableObject):
@@ -38,6 +40,7 @@ class ConversationObject(DurableObject):
             failpoints=self.failpoints(),
             incarnation=os.urandom(8).hex(),
             abort_object=ctx.abort,
+            outside=workerd.WorkerdOutside(env),
             is_platform_error=workerd.is_platform_error,
             hurt=problem,
         )
@@ -48,6 +51,7 @@ class ConversationObject(DurableObject):
         return InertFailpoints()
 
     async def _open(self) -> None:
+        use_cancellable_timers()
         await maintenance.open_lane(self.lane)
 
     async def call(self, command: str) -> str:
@@ -60,6 +64,10 @@ class ConversationObject(DurableObject):
                 "the request met a fault of this service; it may be repeated with the same key"
             )
             return wire.refuse(Refusal(RefusalCode.UNAVAILABLE, message)).encode()
+
+    async def port(self, text: str) -> str:
+        """Answer one call of another Object of this deployment."""
+        return await receive(self.lane, text)
 
     async def alarm(self, info: Any = None) -> None:
         """Run a maintenance pass: the platform delivers the lane's alarm."""

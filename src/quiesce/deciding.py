@@ -65,6 +65,8 @@ async def decide(lane: Lane, address: Address, choice: Choice, author: Author) -
         expiry = _end_in_time(lane, wake, found, wait, decided)
         if isinstance(expiry, ApprovalDecided):
             raise _decision_conflict(address, expiry)
+        if expiry is not None:
+            raise _came_too_late(_operation(address))
         return Accepted()
 
     return await mutate(lane, step)
@@ -85,11 +87,11 @@ def _recorded_decision(lane: Lane, address: Address) -> ApprovalDecided | None:
 def _end_in_time(
     lane: Lane, wake: Wake, found: Submission, wait: OpenOperation, payload: Payload
 ) -> Payload | None:
-    """End a wait with `payload`; or, if its time has come first, with its expiry, which is returned."""
+    """End a wait with `payload`; or, if its time or that of a branch beside it came first, with that, returned."""
     mark = lane.storage.counts()
-    is_late = wait.due_at_ms is not None and wait.due_at_ms <= wake.now_ms
-    expiry = waits.expiry_of(wait, wake.now_ms) if is_late else None
-    waits.end_wait(lane.storage, found.id, wait, expiry or payload, wake.now_ms)
+    late = waits.earliest_due(lane.storage, wait, wake.now_ms)
+    expiry = None if late is None else waits.expiry_of(late, wake.now_ms)
+    waits.end_wait(lane.storage, found.id, late or wait, expiry or payload, wake.now_ms)
     spent = spent_since(lane.storage.counts(), mark)
     waits.resume_if_decided(lane.storage, found, wake.now_ms, spent)
     wake.count_mutation(mark)
@@ -124,7 +126,7 @@ async def resolve(
         )
         append(lane, address, f"resolved-{number}", resolved, now_ms)
         if resolution == "abort":
-            return abort_now(lane, wake, found, author, address)
+            return abort_now(lane, wake, found, author)
         if resolution in {"completed", "failed"}:
             settled = _settled_by(author, call, resolution, result)
             append(lane, address, "settled", settled, now_ms)
@@ -188,6 +190,9 @@ async def deliver_signal(
     """
     name, key = signal
     text = canonical_json(payload)
+    size, limit = len(text.encode()), lane.settings.input_bytes_max
+    if size > limit:
+        raise limit_exceeded(RefusalCode.INPUT_TOO_LARGE, "INPUT_BYTES_MAX", size, limit)
 
     def step(wake: Wake, _now_ms: int) -> Accepted:
         found = require_open(lane, address)
@@ -198,7 +203,6 @@ async def deliver_signal(
                 raise Refusal(RefusalCode.IDEMPOTENCY_CONFLICT, message, {"differing": ["payload"]})
             wake.repair()
             return Accepted(is_replayed=True)
-        _check_signal_room(lane, found, text)
         return _deliver(lane, wake, found, Signal(found.sequence, 0, name, key, author.name, text))
 
     return await mutate(lane, step)
@@ -216,10 +220,9 @@ def _deliver(lane: Lane, wake: Wake, found: Submission, signal: Signal) -> Accep
             author=signal.author,
         )
         if _end_in_time(lane, wake, found, wait, received) is not None:
-            message = f"the wait for signal {signal.signal!r} had expired; it was not delivered"
-            facts = {"recorded": {"operation": wait.operation, "outcome": "expired"}}
-            raise Refusal(RefusalCode.DECISION_CONFLICT, message, facts)
+            raise _came_too_late(wait.operation)
     else:
+        _check_signal_room(lane, found)
         wake.count_mutation(mark)
     kept = replace(
         signal,
@@ -230,7 +233,7 @@ def _deliver(lane: Lane, wake: Wake, found: Submission, signal: Signal) -> Accep
     return Accepted()
 
 
-def _check_signal_room(lane: Lane, found: Submission, text: str) -> None:
+def _check_signal_room(lane: Lane, found: Submission) -> None:
     maximum = lane.settings.signals_pending_max
     pending = len(signals.pending(lane.storage, found.sequence))
     if pending >= maximum:
@@ -244,9 +247,6 @@ def _check_signal_room(lane: Lane, found: Submission, text: str) -> None:
                 "retry_after_s": RETRY_AFTER_S,
             },
         )
-    size, limit = len(text.encode()), lane.settings.input_bytes_max
-    if size > limit:
-        raise limit_exceeded(RefusalCode.INPUT_TOO_LARGE, "INPUT_BYTES_MAX", size, limit)
 
 
 def _waiting_for_signal(lane: Lane, found: Submission, name: str) -> OpenOperation | None:
@@ -260,6 +260,12 @@ def _no_such_wait(found: Submission, address: Address, what: str) -> Refusal:
     if not found.is_open:
         return already_settled(found, None)
     return not_waiting(found, f"operation {address.operation!r} is not {what} of it")
+
+
+def _came_too_late(operation: OperationId) -> Refusal:
+    message = f"the time of {operation!r} had come before this arrived; it was not taken"
+    facts = {"recorded": {"operation": operation, "outcome": "expired"}}
+    return Refusal(RefusalCode.DECISION_CONFLICT, message, facts)
 
 
 def _decision_conflict(address: Address, decided: ApprovalDecided) -> Refusal:

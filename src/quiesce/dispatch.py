@@ -16,6 +16,7 @@ from quiesce import (
     inspection,
     maintenance,
     shapes,
+    verbs,
     wire,
 )
 from quiesce.commands import Address, Author
@@ -24,20 +25,21 @@ from quiesce.ids import ConversationId, OperationId, SubmissionId, digest
 from quiesce.lane import Lane
 from quiesce.settlement import Settlement
 from quiesce.states import State
-from quiesce.wire import Answer, Command, answer
+from quiesce.verbs import Command
+from quiesce.wire import Answer, answer
 
 RETRY_AFTER_SETTLEMENT_S = "1"
 
 
 async def dispatch(lane: Lane, text: str) -> Answer:
     """Parse one command, carry it out, and answer."""
-    command = wire.COMMANDS.validate_json(text)
+    command = verbs.COMMANDS.validate_json(text)
     try:
-        if not isinstance(command, wire.Submit):
+        if not isinstance(command, verbs.Submit):
             await maintenance.on_request(lane)
         return await _carry_out(lane, command)
     except Refusal as refusal:
-        if isinstance(command, wire.Submit):
+        if isinstance(command, verbs.Submit):
             await maintenance.on_request(lane)
         return wire.refuse(_shown(command.conversation, refusal))
     except Corruption as corruption:
@@ -52,27 +54,27 @@ async def dispatch(lane: Lane, text: str) -> Answer:
 async def _carry_out(lane: Lane, command: Command) -> Answer:
     conversation = ConversationId(command.conversation)
     match command:
-        case wire.Submit():
+        case verbs.Submit():
             return await _submit(lane, command)
-        case wire.ReadStatus():
+        case verbs.ReadStatus():
             return _status(lane, command)
-        case wire.ReadSettlement():
+        case verbs.ReadSettlement():
             return await _settlement(lane, command)
-        case wire.ListSubmissions(after=after, limit=limit, state=state):
+        case verbs.ListSubmissions(after=after, limit=limit, state=state):
             wanted = None if state is None else State(state)
             listed = inspection.page(lane, conversation, after, limit, wanted)
             last = listed[-1].submission.sequence if len(listed) == limit else None
             return answer(
                 200, shapes.page_body([shapes.status_body(each) for each in listed], last)
             )
-        case wire.ReadLane():
+        case verbs.ReadLane():
             return answer(200, shapes.lane_body(await inspection.lane_state(lane, conversation)))
-        case wire.ReadMaintenance():
+        case verbs.ReadMaintenance():
             view = await inspection.maintenance(lane, conversation)
             return answer(200, shapes.maintenance_body(view))
-        case wire.ReadRecords():
+        case verbs.ReadRecords():
             return _records_page(lane, command)
-        case wire.Explain():
+        case verbs.Explain():
             return _explain(lane, command)
         case _:
             _require_health(lane)
@@ -80,13 +82,13 @@ async def _carry_out(lane: Lane, command: Command) -> Answer:
 
 
 type Change = (
-    wire.ForcePass | wire.Retry | wire.Abort | wire.Decide | wire.Resolve | wire.DeliverSignal
+    verbs.ForcePass | verbs.Retry | verbs.Abort | verbs.Decide | verbs.Resolve | verbs.DeliverSignal
 )
 
 
 async def _change(lane: Lane, command: Change) -> Answer:
     conversation = ConversationId(command.conversation)
-    if isinstance(command, wire.ForcePass):
+    if isinstance(command, verbs.ForcePass):
         author = Author(command.principal, command.reason)
         await commands.force_pass(lane, conversation, author)
         view = await inspection.maintenance(lane, conversation)
@@ -95,22 +97,23 @@ async def _change(lane: Lane, command: Change) -> Answer:
     address = Address(conversation, submission)
     status, headers = 202, {}
     match command:
-        case wire.Retry(principal=principal, reason=reason):
+        case verbs.Retry(principal=principal, reason=reason):
             await commands.release_quarantined(lane, address, Author(principal, reason))
-        case wire.Abort(principal=principal, reason=reason):
-            accepted = await commands.abort(lane, address, Author(principal, reason))
+        case verbs.Abort(principal=principal, reason=reason, detaches=detaches):
+            author = Author(principal, reason)
+            accepted = await commands.abort(lane, address, author, detaches=detaches)
             if accepted.is_replayed and accepted.settlement is not None:
                 return answer(200, shapes.settlement_body(conversation, accepted.settlement))
-        case wire.Decide(operation=operation, choice=choice, principal=principal, reason=reason):
+        case verbs.Decide(operation=operation, choice=choice, principal=principal, reason=reason):
             address = replace(address, operation=OperationId(operation))
             await deciding.decide(lane, address, choice, Author(principal, reason))
             status = 200
-        case wire.Resolve(operation=operation, body=body, principal=principal):
+        case verbs.Resolve(operation=operation, body=body, principal=principal):
             address = replace(address, operation=OperationId(operation))
             author = Author(principal, body.reason)
             await deciding.resolve(lane, address, body.resolution, body.result, author)
             status = 200
-        case wire.DeliverSignal(signal=signal, key=key, payload=payload, principal=principal):
+        case verbs.DeliverSignal(signal=signal, key=key, payload=payload, principal=principal):
             author = Author(principal, "")
             accepted = await deciding.deliver_signal(lane, address, (signal, key), payload, author)
             headers = {"idempotent_replayed": "true"} if accepted.is_replayed else {}
@@ -118,7 +121,7 @@ async def _change(lane: Lane, command: Change) -> Answer:
     return answer(status, shapes.status_body(found), **headers)
 
 
-def _explain(lane: Lane, command: wire.Explain) -> Answer:
+def _explain(lane: Lane, command: verbs.Explain) -> Answer:
     conversation = ConversationId(command.conversation)
     if command.submission is not None:
         found = explain.explain_one(lane, conversation, SubmissionId(command.submission))
@@ -148,7 +151,7 @@ def _require_health(lane: Lane) -> None:
         raise Refusal(RefusalCode.UNAVAILABLE, f"this conversation is read-only: {lane.hurt}")
 
 
-async def _submit(lane: Lane, command: wire.Submit) -> Answer:
+async def _submit(lane: Lane, command: verbs.Submit) -> Answer:
     _require_health(lane)
     body, conversation = command.body, ConversationId(command.conversation)
     request = admission.Request(
@@ -168,7 +171,7 @@ async def _submit(lane: Lane, command: wire.Submit) -> Answer:
     return answer(202, shapes.receipt_body(receipt), location=location)
 
 
-def _status(lane: Lane, command: wire.ReadStatus) -> Answer:
+def _status(lane: Lane, command: verbs.ReadStatus) -> Answer:
     conversation = ConversationId(command.conversation)
     found = inspection.status(lane, conversation, SubmissionId(command.submission))
     body = shapes.status_body(found)
@@ -179,7 +182,7 @@ def _status(lane: Lane, command: wire.ReadStatus) -> Answer:
     return answer(200, body, etag=etag)
 
 
-async def _settlement(lane: Lane, command: wire.ReadSettlement) -> Answer:
+async def _settlement(lane: Lane, command: verbs.ReadSettlement) -> Answer:
     conversation, submission = (
         ConversationId(command.conversation),
         SubmissionId(command.submission),
@@ -193,7 +196,7 @@ async def _settlement(lane: Lane, command: wire.ReadSettlement) -> Answer:
     return answer(202, body, retry_after=RETRY_AFTER_SETTLEMENT_S)
 
 
-def _records_page(lane: Lane, command: wire.ReadRecords) -> Answer:
+def _records_page(lane: Lane, command: verbs.ReadRecords) -> Answer:
     conversation = ConversationId(command.conversation)
     records, end = inspection.records(lane, conversation, command.after, command.limit)
     last = records[-1].sequence if records else end

@@ -10,7 +10,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from quiesce import conversation_log, ledger, operations, repair, settlement
+from quiesce import conversation_log, deliver, ledger, operations, repair, settlement
 from quiesce.agent import Agent
 from quiesce.attempt import (
     AbortedAttempt,
@@ -59,6 +59,9 @@ async def drain(lane: Lane, work: Pass, decided: tuple[Submission, Decision] | N
         claimed = await claim(lane, work, decided[0], decided[1])
         ended = await _run(lane, claimed)
         await end(lane, work, claimed, ended)
+        if isinstance(ended.outcome, Suspended) or claimed.submission.parent is not None:
+            # What this owes to another Object is sent before the next claim.
+            await deliver.deliver(lane, work)
         if lane.clock() - work.started_ms >= lane.settings.pass_ms_max:
             return
         decided = await repair.recover_head(lane, work)
@@ -127,7 +130,7 @@ async def _run(lane: Lane, claimed: Claimed) -> Ended:
     submission = claimed.submission
     fence = Fence(lane, submission.sequence, submission.id, submission.epoch)
     journal = Journal(submission.id, claimed.journal, lane.settings.operations_max)
-    run = Run(fence, journal, submission.attempts + submission.interruptions)
+    run = Run(fence, journal, submission)
     limit_ms = min(
         lane.settings.attempt_ms_max,
         claimed.agent.attempt_ms_max or lane.settings.attempt_ms_max,
@@ -146,8 +149,8 @@ async def end(lane: Lane, work: Pass, claimed: Claimed, ended: Ended) -> None:
             await _settle(lane, work, claimed, FailedForGood(error_type, message))
         case FailedAttempt() as failure:
             await _retry_later(lane, work, claimed, failure)
-        case Suspended():
-            await _suspend(lane, work, claimed)
+        case Suspended(may_go_on=may_go_on):
+            await _suspend(lane, work, claimed, may_go_on=may_go_on)
         case AbortedAttempt():
             await _leave(lane, work, claimed, interruptions=0)
         case Interrupted():
@@ -167,9 +170,9 @@ async def _settle(lane: Lane, work: Pass, claimed: Claimed, verdict: Verdict) ->
         fresh = ledger.refreshed(storage, submission)
         if fresh is None:
             return []
-        wish = ledger.abort_reason(fresh)
-        final = verdict if wish is None else Aborted(wish)
-        return settlement.settle(storage, fresh, final, now_ms, cost)
+        wish = ledger.abort_wish(fresh)
+        final = verdict if wish is None else Aborted(wish.reason, wish.detaches)
+        return settlement.conclude(storage, fresh, final, now_ms, cost)
 
     await lane.failpoints.reach("settle:before")
     settled = storage.commit(step)
@@ -196,15 +199,20 @@ async def _retry_later(lane: Lane, work: Pass, claimed: Claimed, failure: Failed
     )
 
 
-async def _suspend(lane: Lane, work: Pass, claimed: Claimed) -> None:
-    """Suspend until every wait is decided; resume at once if that has happened meanwhile.
+async def _suspend(lane: Lane, work: Pass, claimed: Claimed, *, may_go_on: bool) -> None:
+    """Suspend until every wait is decided; go on at once if that, or something else, has happened meanwhile.
 
-    A call that left no result comes first: then the submission is only released, and recovery asks about it.
+    A call that left no result comes first: then the submission is only released, and recovery asks about it. One
+    with a branch that has got further is released with a time of now, which tells recovery to run it again beside
+    its wait.
     """
     left = operations.of_submission(lane.storage, claimed.submission.sequence)
     is_suspended = bool(left) and all(each.state is OperationState.WAITING for each in left)
-    enters = State.SUSPENDED if is_suspended else State.INPUT_APPLIED
-    await _leave(lane, work, claimed, enters, interruptions=0)
+    if may_go_on or not is_suspended:
+        not_before_ms = lane.clock() if may_go_on else None
+        await _leave(lane, work, claimed, interruptions=0, not_before_ms=not_before_ms)
+    else:
+        await _leave(lane, work, claimed, State.SUSPENDED, interruptions=0)
 
 
 async def _release(lane: Lane, work: Pass, claimed: Claimed) -> None:

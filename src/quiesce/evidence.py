@@ -34,7 +34,7 @@ class OpenCall:
 
 @dataclass(frozen=True, slots=True)
 class OpenWait:
-    """An approval, a signal or a timer that is undecided."""
+    """An approval, a signal, a timer or a child that is undecided."""
 
     operation: str
     name: str
@@ -60,8 +60,8 @@ class Evidence:
     not_before_ms: int | None
     deadline_at_ms: int | None
     has_settlement_record: bool
-    abort_reason: str | None
-    """Why somebody wants it to end, if somebody does."""
+    is_abort_wanted: bool
+    """Somebody has asked for its end."""
     calls: tuple[OpenCall, ...]
     waits: tuple[OpenWait, ...]
     agent: str

@@ -56,6 +56,8 @@ class Fence:
     epoch: int
     unwound: Unwind | None = None
     """What ends the attempt, if anything does."""
+    has_recorded_late: bool = False
+    """A call has left its result after a branch began to wait, so the handler may be able to go on."""
     _is_closed: bool = False
     _unwinding: set[asyncio.Task[Any] | None] = field(default_factory=set)
 
@@ -91,10 +93,24 @@ class Fence:
         """Run one step as a commit of this attempt, with the tail of the log and the time."""
         if self.unwound is not None and self.unwound.reason is not UnwindReason.SUSPENDED:
             raise self.unwound
+        return self._commit(step, heeds_abort=True)
+
+    def commit_result[T](self, step: Callable[[Tail, int], T]) -> T:
+        """Commit the result of a call that has returned, whatever the attempt is ending for.
+
+        Only an attempt that lost its submission, or its store, may not write down what has happened.
+        """
+        if self.unwound is not None and self.unwound.reason >= UnwindReason.INTERRUPTED:
+            raise self.unwound
+        committed = self._commit(step, heeds_abort=False)
+        self.has_recorded_late = self.has_recorded_late or self._is_closed
+        return committed
+
+    def _commit[T](self, step: Callable[[Tail, int], T], *, heeds_abort: bool) -> T:
         now_ms = self.lane.clock()
 
         def fenced() -> T:
-            self._check_ownership()
+            self._check_ownership(heeds_abort=heeds_abort)
             return step(conversation_log.tail(self.lane.storage), now_ms)
 
         try:
@@ -117,7 +133,7 @@ class Fence:
         entry = Entry(identity, self.submission, self.epoch, payload)
         return conversation_log.append(self.lane.storage, end, entry, now_ms)
 
-    def _check_ownership(self) -> None:
+    def _check_ownership(self, *, heeds_abort: bool) -> None:
         found = self.lane.storage.execute(
             "SELECT abort FROM submissions WHERE sequence = ? AND epoch = ? AND owner = ?",
             self.sequence,
@@ -126,5 +142,5 @@ class Fence:
         )
         if not found:
             raise self.unwind(UnwindReason.FENCED, "another attempt owns the submission")
-        if found[0][0] is not None:
+        if heeds_abort and found[0][0] is not None:
             raise self.unwind(UnwindReason.ABORTED, "somebody asked for the abort")

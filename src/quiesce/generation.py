@@ -232,23 +232,36 @@ def finish(
         deployment=deployment,
     )
     if raced:
-        alarm = _raced_alarm(begun, at, settings, active=active, waited_passes=waited_passes)
+        alarm = _raced_alarm(
+            record, begun, at, settings, active=active, waited_passes=waited_passes
+        )
     else:
         alarm = _settled_alarm(after, begun, view, at, settings)
     return Finished(after, alarm, raced=raced, acknowledged=acknowledged)
 
 
 def _raced_alarm(
-    begun: Begun, at: Moment, settings: Settings, *, active: int, waited_passes: int
+    record: GenerationRecord,
+    begun: Begun,
+    at: Moment,
+    settings: Settings,
+    *,
+    active: int,
+    waited_passes: int,
 ) -> AlarmWrite:
     delay_ms = settings.alarm_delay_ms
+    slot_ms = at.slot_ms
     if active > 0:
         paced_ms = backoff_ms(
             settings.backoff_base_ms, settings.backoff_cap_ms, waited_passes, at.jitter
         )
         delay_ms = min(ACTIVE_BODY_DELAY_MAX_MS, paced_ms)
+        if record.dirty == begun.generation:
+            # Nothing came in but the body that still runs: the slot is begin's own, and gives way to the paced one.
+            # Were it kept, a body that waits a minute for another Object would wake its lane a thousand times.
+            slot_ms = None
     wanted_ms = at.now_ms + delay_ms
-    if at.slot_ms is not None and at.slot_ms <= wanted_ms:
+    if slot_ms is not None and slot_ms <= wanted_ms:
         return Keep()
     # A paced or parked slot gives way here: the mutation that raced has released the lane.
     armed_at_ms = begun.armed_at_ms if begun.idle_wakes_before == 0 else None

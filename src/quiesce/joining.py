@@ -9,7 +9,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from quiesce import conversation_log, ledger, settlement
+from quiesce import agenda, conversation_log, ledger, settlement
 from quiesce.conversation_log import Entry, Tail
 from quiesce.fence import Fence
 from quiesce.ids import RecordId, SubmissionId, parse_json, record_id
@@ -65,6 +65,9 @@ def _take_in(fence: Fence, end: Tail, operation: Operation, now_ms: int) -> list
         joined = InputJoined(host=host.id, input=parse_json(text))
         entry = Entry(joined_id(each.id), each.id, fence.epoch, joined)
         end = conversation_log.append(storage, end, entry, now_ms)
+        if each.deadline_at_ms is not None:
+            # It settles with its host now, whatever its own deadline was.
+            agenda.remove(storage, agenda.deadline(each.sequence, each.deadline_at_ms))
         ledger.move(storage, each, State.JOINED, now_ms, input=None, host_sequence=host.sequence)
         inputs.append(JoinedInput(each.id, joined.input))
     if joining:

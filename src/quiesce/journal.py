@@ -33,6 +33,7 @@ _KINDS = {
     "timer-set": "timer",
     "choice-opened": "first",
     "inbox-read": "inbox",
+    "child-requested": "child",
 }
 """The kinds of record that say which operation they are, and with which arguments it was asked for."""
 _SHOWN = 12
@@ -61,6 +62,7 @@ class Journal:
         self._operations_max = operations_max
         self._recorded: dict[str, tuple[str, str]] = {}
         self._uses: dict[str, int] = {}
+        self._noted: dict[str, int] = {}
         for record in self._records.values():
             if record.kind in _KINDS:
                 payload = parse_json(record.payload)
@@ -113,6 +115,15 @@ class Journal:
     def created_at_ms(self, operation: OperationId, part: str) -> int:
         """Return when that part was recorded."""
         return self._records[record_id(self._submission, operation, part)].created_at_ms
+
+    def count(self, kind: str) -> int:
+        """Return how many operations of a kind this Run has opened, in all attempts."""
+        recorded = sum(found == kind for found, _ in self._recorded.values())
+        return recorded + self._noted.get(kind, 0)
+
+    def note(self, kind: str) -> None:
+        """Count an operation that this attempt has opened."""
+        self._noted[kind] = self._noted.get(kind, 0) + 1
 
     def last_call(self, operation: OperationId) -> int:
         """Return how often a tool was called under this identity, as far as the log tells."""

@@ -8,9 +8,9 @@
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from quiesce import conversation_log, ledger, wake
 from quiesce.agent import Registry
@@ -20,6 +20,7 @@ from quiesce.generation import Begun
 from quiesce.generation_record import Cost
 from quiesce.ids import ConversationId, SubmissionId
 from quiesce.ledger import Submission
+from quiesce.outbox import Message
 from quiesce.settings import Settings
 from quiesce.storage import AlarmSlot, Counts, Storage
 from quiesce.wake import Wake
@@ -43,6 +44,21 @@ class Gates:
     """Passes in a row that only waited for an active mutation."""
 
 
+class Outside(Protocol):
+    """How a lane reaches other Objects and callback URLs."""
+
+    async def ask(self, conversation: str, text: str) -> str:
+        """Carry one message to another conversation's Object and bring its answer.
+
+        Raises StorageUnavailable whatever went wrong: then nobody knows whether it arrived.
+        """
+        ...
+
+    async def post(self, url: str, body: str, headers: Mapping[str, str]) -> int:
+        """POST a body to a URL and return the status of the answer; raises StorageUnavailable without one."""
+        ...
+
+
 @dataclass(slots=True)
 class Lane:
     """One incarnation's view of its conversation: storage, clock, agents, gates."""
@@ -57,6 +73,7 @@ class Lane:
     incarnation: str
     abort_object: Callable[[str], None]
     """End this incarnation at once: the last resort against a handler that ignores its cancellation."""
+    outside: Outside
     is_platform_error: Callable[[BaseException], bool]
     """Whether an exception speaks of the platform and not of the application."""
     gates: Gates = field(default_factory=Gates)
@@ -97,12 +114,16 @@ class Lane:
         The name was written at admission and never changes, so it is read once in an incarnation.
         """
         missing = f"there is no conversation {conversation!r}"
-        if self.conversation is None:
-            if wake.load(self.storage) is None:
-                raise Refusal(RefusalCode.NOT_FOUND, missing)
-            self.conversation = conversation_log.conversation(self.storage)
-        if self.conversation != conversation:
+        if self.conversation is None and wake.load(self.storage) is None:
             raise Refusal(RefusalCode.NOT_FOUND, missing)
+        if self.own_conversation() != conversation:
+            raise Refusal(RefusalCode.NOT_FOUND, missing)
+
+    def own_conversation(self) -> ConversationId:
+        """Return which conversation this Object holds, which is none that is virgin."""
+        if self.conversation is None:
+            self.conversation = conversation_log.conversation(self.storage)
+        return self.conversation
 
     def require_submission(
         self, conversation: ConversationId, submission: SubmissionId
@@ -133,6 +154,9 @@ class Pass:
     """The tail of the log before the first claim: a later one at the end is progress."""
     recovered: int = 0
     settled: int = 0
+    delivered: int = 0
+    messages: list[Message] = field(default_factory=list)
+    """What the outbox owes and is due, as recovery found it."""
     woken: set[SubmissionId] = field(default_factory=set)
     _mark: Counts = field(default_factory=Counts)
     _marked_ms: int = 0

@@ -106,9 +106,20 @@ def _submission(row: Row) -> Submission:
     return Submission(*(*facts, cost, *flags))
 
 
-def abort_reason(submission: Submission) -> str | None:
-    """Return why somebody wants the submission to end, or None."""
-    return None if submission.abort is None else str(parse_json(submission.abort)["reason"])
+@dataclass(frozen=True, slots=True)
+class AbortWish:
+    """Why somebody wants a submission to end, and whether its children are let go instead of aborted."""
+
+    reason: str
+    detaches: bool
+
+
+def abort_wish(submission: Submission) -> AbortWish | None:
+    """Return the recorded wish for the submission's abort, or None."""
+    if submission.abort is None:
+        return None
+    wish = parse_json(submission.abort)
+    return AbortWish(str(wish["reason"]), bool(wish["detaches"]))
 
 
 def insert(storage: Storage, columns: Mapping[str, SqlValue]) -> None:
@@ -207,37 +218,6 @@ def counts_by_state(storage: Storage, head: int) -> dict[State, int]:
         head,
     )
     return {State(state): count for state, count in rows}
-
-
-def add_deadline(storage: Storage, sequence: int, at_ms: int) -> None:
-    """Remember the deadline of a submission for as long as it is open."""
-    storage.write("INSERT INTO deadlines (at_ms, sequence) VALUES (?, ?)", at_ms, sequence)
-
-
-def drop_deadline(storage: Storage, submission: Submission) -> None:
-    """Forget the deadline of a submission, in the commit that settles it."""
-    if submission.deadline_at_ms is not None:
-        storage.write(
-            "DELETE FROM deadlines WHERE at_ms = ? AND sequence = ?",
-            submission.deadline_at_ms,
-            submission.sequence,
-        )
-
-
-def due_deadlines(storage: Storage, now_ms: int, limit: int) -> list[int]:
-    """Return which open submissions have passed their deadline, the earliest first."""
-    rows = storage.execute(
-        "SELECT sequence FROM deadlines WHERE at_ms <= ? ORDER BY at_ms, sequence LIMIT ?",
-        now_ms,
-        limit,
-    )
-    return [row[0] for row in rows]
-
-
-def next_deadline_ms(storage: Storage) -> int | None:
-    """Return the earliest deadline of an open submission."""
-    rows = storage.execute("SELECT at_ms FROM deadlines ORDER BY at_ms LIMIT 1")
-    return rows[0][0] if rows else None
 
 
 def move(

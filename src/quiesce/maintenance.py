@@ -1,4 +1,4 @@
-"""run_pass: begin → recover → drain → observe → finish; and the mutations and repairs around it.
+"""run_pass: begin → recover → deliver → drain → observe → finish; and the mutations and repairs around it.
 
 The engine that the rest hangs on. A mutation only records that work is owed; the pass does it; what a pass did
 not see at its begin it never acknowledges.
@@ -17,20 +17,25 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 
 from quiesce import (
+    agenda,
     conversation_log,
+    deliver,
     drain,
     generation,
     generation_record,
     ledger,
+    operations,
     quiescence,
     repair,
     wake,
 )
 from quiesce.errors import Corruption, NewerStorage, StorageUnavailable
-from quiesce.generation import Begun, CaughtUp, Clear, DueAt, LaneView, Moment, SetAt
+from quiesce.generation import Autonomous, Begun, CaughtUp, Clear, DueAt, LaneView, Moment, SetAt
 from quiesce.generation_record import Cost, GenerationRecord
 from quiesce.lane import Lane, Pass
-from quiesce.recovery import classify
+from quiesce.ledger import Submission
+from quiesce.recovery import Decision, classify
+from quiesce.states import State
 from quiesce.storage import AlarmSlot
 
 BEGIN_FAILED_DELAY_MS = 60_000
@@ -105,6 +110,9 @@ async def _pass(lane: Lane) -> PassReport:
         return _caught_up_report(begun, started_ms)
     work = Pass(begun, started_ms, started)
     decided = await repair.recover(lane, work)
+    if work.messages or _may_owe_children(decided):
+        await deliver.deliver(lane, work)
+        decided = await repair.recover_head(lane, work)
     await drain.drain(lane, work, decided)
     return await _finish(lane, work)
 
@@ -147,13 +155,29 @@ def observe(lane: Lane, work: Pass) -> LaneView:
     if head is not None:
         decision = classify(repair.fold(lane, head, now_ms, is_head=True))
         parts.append(quiescence.of_decision(decision))
-    deadline_ms = ledger.next_deadline_ms(lane.storage) if end.nonterminal else None
-    if deadline_ms is not None:
-        parts.append(DueAt(deadline_ms, "a submission has a deadline"))
+        if head.state in {State.SUSPENDED, State.TERMINALIZING}:
+            parts += deliver.owed_by(operations.of_submission(lane.storage, head.sequence))
+    owed = agenda.next_due(lane.storage)
+    if owed is not None:
+        parts.append(_owed_at(owed))
     quiet, due_at_ms = quiescence.combine(parts, now_ms)
     appended = work.tail_before is not None and end.sequence > work.tail_before
-    progressed = appended or work.recovered > 0
+    progressed = appended or work.recovered > 0 or work.delivered > 0
     return LaneView(quiet, end.nonterminal, due_at_ms, progressed)
+
+
+def _owed_at(owed: agenda.Entry) -> generation.Quiescence:
+    if owed.kind == "message" and not owed.detail["tries"]:
+        return Autonomous("a settlement has not been told", is_runnable=True)
+    what = (
+        "a submission has a deadline" if owed.kind == "deadline" else "a settlement is told again"
+    )
+    return DueAt(owed.at_ms, what)
+
+
+def _may_owe_children(decided: tuple[Submission, Decision] | None) -> bool:
+    waits = {State.SUSPENDED, State.TERMINALIZING}
+    return decided is not None and decided[0].state in waits
 
 
 async def _finish(lane: Lane, work: Pass) -> PassReport:

@@ -22,6 +22,7 @@ class OperationKind(StrEnum):
     APPROVAL = "approval"
     SIGNAL = "signal"
     TIMER = "timer"
+    CHILD = "child"
 
 
 class OperationState(StrEnum):
@@ -44,7 +45,8 @@ class OpenOperation:
     opened_at_ms: int
     due_at_ms: int | None
     detail: Mapping[str, Any]
-    """What its kind needs: `name`; a tool's `effect` and `call`; a signal's `signal`; a wait-any's `choice`."""
+    """What its kind needs: `name`; a tool's `effect` and `call`; a signal's `signal`; a wait-any's `choice`; a
+    child's address, what it is owed, and the tries."""
 
     @property
     def name(self) -> str:
@@ -98,6 +100,19 @@ def close(storage: Storage, operation: OpenOperation) -> None:
         operation.state.value,
     )
     if not closed:
+        raise IllegalMove(f"operation {operation.operation} is no longer {operation.state}")
+
+
+def update_detail(storage: Storage, operation: OpenOperation, detail: Mapping[str, Any]) -> None:
+    """Replace what is known of an open operation; raises IllegalMove when it is not open any more."""
+    updated = storage.write(
+        "UPDATE operations SET detail = ? WHERE submission_sequence = ? AND operation = ? AND state = ?",
+        canonical_json(dict(detail)),
+        operation.submission_sequence,
+        operation.operation,
+        operation.state.value,
+    )
+    if not updated:
         raise IllegalMove(f"operation {operation.operation} is no longer {operation.state}")
 
 

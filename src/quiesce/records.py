@@ -197,19 +197,83 @@ class InputJoined(_Payload):
     input: Any
 
 
+class ChildRequested(_Payload):
+    """The Run delegates: which child is wanted, under ids that can only ever name this one."""
+
+    kind: Literal["child-requested"] = "child-requested"
+    operation: str
+    arguments_digest: str
+    agent: str
+    input: Any
+    conversation: str
+    submission: str
+
+
+class ChildStarted(_Payload):
+    """The child was admitted, and its parent knows; only after this may it be established."""
+
+    kind: Literal["child-started"] = "child-started"
+    operation: str
+    submission: str
+
+
+class ChildJoined(_Payload):
+    """The child has settled, or could not be admitted; this is what the parent is given."""
+
+    kind: Literal["child-joined"] = "child-joined"
+    operation: str
+    submission: str
+    outcome: OutcomeKind
+    result: Any
+    failure: dict[str, Any] | None
+
+
+class ChildLate(_Payload):
+    """A child settled after its parent had; nothing is done about it, and it is not forgotten."""
+
+    kind: Literal["child-late"] = "child-late"
+    parent: str
+    operation: str
+    submission: str
+    outcome: OutcomeKind
+
+
+class SettlementReserved(_Payload):
+    """How the submission will settle, once its children have; nothing can change that any more."""
+
+    kind: Literal["settlement-reserved"] = "settlement-reserved"
+    outcome: OutcomeKind
+    result: Any = None
+    failure: dict[str, Any] | None = None
+    reason: str | None = None
+    unknown_operations: list[str] = Field(default_factory=list)
+
+
+class CallbackEnded(_Payload):
+    """A settlement was delivered to its callback URL, or given up."""
+
+    kind: Literal["callback-ended"] = "callback-ended"
+    submission: str
+    is_delivered: bool
+    tries: int
+    last_error: str | None
+
+
 class AbortRequested(_Payload):
     """Somebody wants the submission to end; the wish is durable before anything acts on it."""
 
     kind: Literal["abort-requested"] = "abort-requested"
     author: str
     reason: str
+    detaches: bool = False
+    """Children are let go, whatever they still do, instead of being aborted and waited for."""
 
 
 class OperatorActed(_Payload):
     """An operator pulled a lever."""
 
     kind: Literal["operator-acted"] = "operator-acted"
-    action: Literal["pass-forced", "quarantine-released"]
+    action: Literal["pass-forced", "quarantine-released", "callback-revived"]
     author: str
     reason: str
 
@@ -249,6 +313,12 @@ type Payload = (
     | ChoiceMade
     | InboxRead
     | InputJoined
+    | ChildRequested
+    | ChildStarted
+    | ChildJoined
+    | ChildLate
+    | SettlementReserved
+    | CallbackEnded
     | AbortRequested
     | OperatorActed
     | SettlementRecorded

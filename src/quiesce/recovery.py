@@ -3,21 +3,23 @@
 The precedence is a numbered list; the first rule that applies decides.
 
  1. It is settled: nothing.
- 2. Its settlement stands in the log: finish exactly that settlement. History wins over the ledger.
+ 2. Its settlement stands in the log: finish exactly that settlement. History wins over the ledger. Its settlement
+    is reserved: await the children that have not settled, then settle exactly so.
  3. It has joined a host: await the host's settlement, which settles it too.
- 4. Somebody wants it aborted, or its deadline has passed: settle it so, wherever it stands in the queue. Calls that
-    left no result are recorded as unknown, never as undone.
+ 4. Somebody wants it aborted, or its deadline has passed: settle it so, wherever it stands in the queue; with
+    children that is only reserved (2). Calls that left no result are recorded as unknown, never as undone.
     Otherwise, if it is not the head, it waits behind the head and has no part in what the lane can do.
  5. A call that could have its effect twice left no result: ask its reconciler; without proof it is unknown.
  6. It has an unknown call: await a resolution.
  7. Its attempts or interruptions are exhausted: settle it failed, or quarantine it, as its agent declares; one that
     is quarantined awaits an operator.
- 8. It waits for approvals, signals or timers: close what is due; suspend it while one is undecided; resume it when
-    none is.
+ 8. It waits for approvals, signals, timers or children: close what is due; suspend it while one is undecided;
+    resume it when none is; run it again beside them if it has a retry time. (9, what a delegation owes to its
+    child, is delivery's to do, and never blocks this.)
 10. It is admitted and its parent has not established it: await the parent.
 12. Its retry time lies ahead: await it. An attempt died and its delay has not been set: set it.
 13. This deployment lacks its agent's version: await a deployment that has it, looking once in a while.
-14. Otherwise: claim it, apply its input if that has not been done, and run.
+14. Otherwise: claim it, apply its input if that has not been done (11), and run.
 
 classify is total: every evidence has exactly one decision.
 """
@@ -74,10 +76,16 @@ class FinishFromHistory:
 
 
 @dataclass(frozen=True, slots=True)
+class SettleReserved:
+    """Its settlement is reserved, and every child has settled."""
+
+    reason: str = "its settlement is reserved"
+
+
+@dataclass(frozen=True, slots=True)
 class SettleAborted:
     """Settle the submission aborted."""
 
-    abort_reason: str
     reason: str = "somebody asked for its abort"
 
 
@@ -172,6 +180,7 @@ class Claim:
 type Decision = (
     Nothing
     | FinishFromHistory
+    | SettleReserved
     | SettleAborted
     | SettleFailed
     | Reconcile
@@ -192,6 +201,8 @@ def classify(evidence: Evidence) -> Decision:
         return Nothing()
     if evidence.has_settlement_record:
         return FinishFromHistory()
+    if evidence.state == State.TERMINALIZING:
+        return Await(_wait(evidence.waits[0])) if evidence.waits else SettleReserved()
     return (
         _joined(evidence)
         or _ended_from_outside(evidence)
@@ -212,8 +223,8 @@ def _joined(evidence: Evidence) -> Decision | None:
 
 
 def _ended_from_outside(evidence: Evidence) -> Decision | None:
-    if evidence.abort_reason is not None:
-        return SettleAborted(evidence.abort_reason)
+    if evidence.is_abort_wanted:
+        return SettleAborted()
     if evidence.deadline_at_ms is not None and evidence.deadline_at_ms <= evidence.now_ms:
         message = "the deadline of the submission has passed"
         return SettleFailed(FailureType.DEADLINE_EXCEEDED, message)
@@ -286,6 +297,9 @@ def _waiting(evidence: Evidence) -> Decision | None:
     )
     if due:
         return CloseDue(due)
+    if not is_suspended and evidence.not_before_ms is not None:
+        # It is to run again beside its waits: another branch failed retryably, or has got further.
+        return None
     if not is_suspended:
         return Suspend()
     timed = [wait for wait in evidence.waits if wait.due_at_ms is not None]

@@ -11,11 +11,18 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from quiesce import conversation_log, ledger, operations, settlement, waits
-from quiesce.agent import NeverStarted, Reconciliation, SafeToRetry, UncertainCall, Unproven
+from quiesce import agenda, conversation_log, ledger, operations, outbox, settlement, waits
+from quiesce.agent import (
+    Happened,
+    NeverStarted,
+    Reconciliation,
+    SafeToRetry,
+    UncertainCall,
+    Unproven,
+)
 from quiesce.conversation_log import Entry
 from quiesce.evidence import Evidence, Limits, OpenCall, OpenWait
-from quiesce.ids import canonical_json, parse_json, record_id
+from quiesce.ids import SubmissionId, canonical_json, parse_json, record_id
 from quiesce.lane import Lane, Pass
 from quiesce.ledger import Submission
 from quiesce.operations import OpenOperation, OperationKind, OperationState
@@ -34,6 +41,7 @@ from quiesce.recovery import (
     Resume,
     SettleAborted,
     SettleFailed,
+    SettleReserved,
     Suspend,
     classify,
 )
@@ -44,6 +52,7 @@ PAGE_MAX = 64
 DECISIONS_MAX = 256
 """A pass repairs at most so many submissions; the rest stays due for the next one."""
 RECONCILE_S = 30.0
+GRACE_S = 1.0
 _WITHOUT_OPERATIONS = frozenset({State.ADMITTED, State.READY, State.JOINED, State.SETTLED})
 
 
@@ -66,7 +75,7 @@ def fold(lane: Lane, submission: Submission, now_ms: int, *, is_head: bool) -> E
         not_before_ms=submission.not_before_ms,
         deadline_at_ms=submission.deadline_at_ms,
         has_settlement_record=submission.is_settled_in_log,
-        abort_reason=ledger.abort_reason(submission),
+        is_abort_wanted=submission.abort is not None,
         calls=tuple(map(_open_call, filter(_is_call, open_operations))),
         waits=tuple(_open_wait(each) for each in open_operations if not _is_call(each)),
         agent=submission.agent,
@@ -107,9 +116,14 @@ def _open_wait(operation: OpenOperation) -> OpenWait:
 
 
 async def recover(lane: Lane, work: Pass) -> tuple[Submission, Decision] | None:
-    """Settle what is overdue anywhere in the queue, then bring the head to where it waits or can run."""
+    """Settle what is overdue anywhere in the queue, then bring the head to where it waits or can run.
+
+    The messages that are due are left in `work`, for delivery.
+    """
     now_ms = lane.clock()
-    for sequence in ledger.due_deadlines(lane.storage, now_ms, PAGE_MAX):
+    due = agenda.due(lane.storage, now_ms, PAGE_MAX)
+    work.messages = [outbox.message_of(each) for each in due if each.kind == "message"]
+    for sequence in [int(each.subject) for each in due if each.kind == "deadline"]:
         head = ledger.head(lane.storage)
         submission = ledger.at(lane.storage, sequence)
         assert submission is not None
@@ -145,6 +159,8 @@ async def apply(lane: Lane, work: Pass, submission: Submission, decision: Decisi
             work.settled += 1
         case SettleFailed() | SettleAborted():
             _settle(lane, work, submission, _verdict(submission, decision))
+        case SettleReserved():
+            _settle(lane, work, submission, None)
         case CloseDue(operations=due):
             now_ms = lane.clock()
             lane.storage.commit(lambda: waits.close_due(lane.storage, submission, due, now_ms))
@@ -156,7 +172,9 @@ async def apply(lane: Lane, work: Pass, submission: Submission, decision: Decisi
 
 def _verdict(submission: Submission, decision: SettleFailed | SettleAborted) -> Verdict:
     if isinstance(decision, SettleAborted):
-        return Aborted(decision.abort_reason)
+        wish = ledger.abort_wish(submission)
+        assert wish is not None
+        return Aborted(wish.reason, wish.detaches)
     message = decision.message
     if submission.last_failure is not None:
         failure = parse_json(submission.last_failure)
@@ -164,10 +182,17 @@ def _verdict(submission: Submission, decision: SettleFailed | SettleAborted) -> 
     return FailedForGood(decision.error_type, message)
 
 
-def _settle(lane: Lane, work: Pass, submission: Submission, verdict: Verdict) -> None:
+def _settle(lane: Lane, work: Pass, submission: Submission, verdict: Verdict | None) -> None:
+    """Settle with a verdict, or as it was reserved."""
     storage, now_ms = lane.storage, lane.clock()
     cost = submission.cost.plus(work.charge(submission.id, storage.counts(), now_ms))
-    settled = storage.commit(lambda: settlement.settle(storage, submission, verdict, now_ms, cost))
+
+    def step() -> list[SubmissionId]:
+        if verdict is None:
+            return settlement.settle_reserved(storage, submission, now_ms, cost)
+        return settlement.conclude(storage, submission, verdict, now_ms, cost)
+
+    settled = storage.commit(step)
     work.settled += len(settled)
     lane.announce(settled)
 
@@ -197,7 +222,7 @@ async def _reconcile(lane: Lane, submission: Submission, operation: str) -> None
         for each in operations.of_submission(lane.storage, submission.sequence)
         if each.operation == operation
     )
-    answer = await _ask(lane, submission, open_call)
+    answer, is_stuck = await _ask(lane, submission, open_call)
     storage, now_ms, call = lane.storage, lane.clock(), int(open_call.detail["call"])
 
     def append(part: str, payload: Payload) -> None:
@@ -225,7 +250,7 @@ async def _reconcile(lane: Lane, submission: Submission, operation: str) -> None
                 )
                 append(f"resolved-{call}", resolved)
                 operations.close(storage, open_call)
-            case _:
+            case Happened():
                 settled = ToolSettled(
                     operation=operation,
                     arguments_digest=open_call.arguments_digest,
@@ -239,14 +264,18 @@ async def _reconcile(lane: Lane, submission: Submission, operation: str) -> None
     storage.commit(step)
     await storage.sync()
     await lane.failpoints.reach("reconcile:after")
+    if is_stuck:
+        lane.abort_object("a reconciler ignored its cancellation")
 
 
-async def _ask(lane: Lane, submission: Submission, open_call: OpenOperation) -> Reconciliation:
+async def _ask(
+    lane: Lane, submission: Submission, open_call: OpenOperation
+) -> tuple[Reconciliation, bool]:
     """Ask the application's reconciler for a bounded time; whatever goes wrong there is no proof."""
     agent = lane.agents.version(submission.agent, submission.agent_version)
     reconcile = None if agent is None else agent.reconciler_of(open_call.name)
     if reconcile is None:
-        return Unproven("the call left no result, and its tool has no reconciler")
+        return Unproven("the call left no result, and its tool has no reconciler"), False
     call = int(open_call.detail["call"])
     prepared_id = record_id(submission.id, open_call.operation, f"prepared-{call}")
     record = conversation_log.read(lane.storage, prepared_id)
@@ -260,15 +289,33 @@ async def _ask(lane: Lane, submission: Submission, open_call: OpenOperation) -> 
         call=call,
         prepared_at_ms=open_call.opened_at_ms,
     )
-    return await _bounded(reconcile, uncertain)
+    return await _bounded(lane, reconcile, uncertain)
 
 
 async def _bounded(
-    reconcile: Callable[[UncertainCall], Any], uncertain: UncertainCall
+    lane: Lane, reconcile: Callable[[UncertainCall], Any], uncertain: UncertainCall
+) -> tuple[Reconciliation, bool]:
+    """Run a reconciler for a bounded time; returns its answer, and whether it ignored its cancellation."""
+    task = asyncio.ensure_future(_answer(lane, reconcile, uncertain))
+    done, _ = await asyncio.wait({task}, timeout=RECONCILE_S)
+    if not done:
+        task.cancel()
+        done, _ = await asyncio.wait({task}, timeout=GRACE_S)
+        return Unproven(f"the reconciler did not answer within {RECONCILE_S:.0f} s"), not done
+    return task.result(), False
+
+
+async def _answer(
+    lane: Lane, reconcile: Callable[[UncertainCall], Any], uncertain: UncertainCall
 ) -> Reconciliation:
     try:
-        answer: Reconciliation = await asyncio.wait_for(reconcile(uncertain), RECONCILE_S)
-        canonical_json(getattr(answer, "result", None))
-    except Exception as error:  # noqa: BLE001 - a reconciler's own failure proves nothing about the call
+        answer = await reconcile(uncertain)
+        if isinstance(answer, Happened):
+            size = len(canonical_json(answer.result).encode())
+            if size > lane.settings.value_bytes_max:
+                return Unproven(f"the reconciler's result has {size} bytes, which cannot be stored")
+    except (Exception, asyncio.CancelledError, SystemExit) as error:  # noqa: BLE001 - it proves nothing about the call
         return Unproven(f"the reconciler failed: {type(error).__name__}: {error}"[:500])
-    return answer
+    if isinstance(answer, Happened | NeverStarted | SafeToRetry | Unproven):
+        return answer
+    return Unproven(f"the reconciler answered a {type(answer).__name__}, which is no answer")

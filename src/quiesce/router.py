@@ -14,12 +14,13 @@ from typing import Any, ClassVar
 
 from workers import WorkerEntrypoint
 
-from quiesce import routes, wire, workerd
+from quiesce import routes, verbs, wire, workerd
 from quiesce.agent import Registry
 from quiesce.errors import Refusal, RefusalCode, StorageUnavailable
 from quiesce.ids import ConversationId, submission_id
 from quiesce.routes import Call
-from quiesce.wire import Answer, Command
+from quiesce.verbs import Command
+from quiesce.wire import Answer
 
 SECURITY_HEADERS: Mapping[str, str] = {
     "cache-control": "no-store",
@@ -78,10 +79,10 @@ class Worker(WorkerEntrypoint):
         wait_s = call.wait_s
         if wait_s is None:
             return await self._ask(command)
-        if isinstance(command, wire.Submit):
+        if isinstance(command, verbs.Submit):
             status, headers, body, was_applied = await self._submit_and_wait(command, wait_s)
         else:
-            assert isinstance(command, wire.ReadSettlement)
+            assert isinstance(command, verbs.ReadSettlement)
             status, headers, body = await self._read_settlement(command)
             was_applied = status in {200, 202}
         if was_applied:
@@ -89,7 +90,7 @@ class Worker(WorkerEntrypoint):
         return status, headers, body
 
     async def _submit_and_wait(
-        self, command: wire.Submit, wait_s: int
+        self, command: verbs.Submit, wait_s: int
     ) -> tuple[int, dict[str, str], str, bool]:
         status, headers, receipt = await self._ask(command)
         if status not in {200, 202}:
@@ -97,7 +98,7 @@ class Worker(WorkerEntrypoint):
         if not receipt.endswith(wire.UNSETTLED):
             return status, headers, receipt, True
         conversation = ConversationId(command.conversation)
-        wait = wire.ReadSettlement(
+        wait = verbs.ReadSettlement(
             conversation=conversation,
             submission=submission_id(conversation, command.principal, command.key),
             wait_ms=wait_s * 1_000,
@@ -110,7 +111,7 @@ class Worker(WorkerEntrypoint):
             receipt = wire.settled_receipt(receipt, settlement)
         return status, headers, receipt, found in {200, 202}
 
-    async def _read_settlement(self, command: wire.ReadSettlement) -> Encoded:
+    async def _read_settlement(self, command: verbs.ReadSettlement) -> Encoded:
         """Read a settlement, and go on waiting where an Object was reset while it was asked."""
         deadline_ms = workerd.now_ms() + command.wait_ms
         while True:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import parse_qsl, unquote_to_bytes
 
-from quiesce import shapes, wire
+from quiesce import shapes, verbs, wire
 from quiesce.access import Role, authenticate, require_conversation, require_role
 from quiesce.agent import Registry
 from quiesce.errors import Refusal, RefusalCode, limit_exceeded
@@ -22,7 +22,8 @@ from quiesce.headers import JSON_MEDIA_TYPE, idempotency_key, is_json, wait_seco
 from quiesce.ids import CONVERSATION_ID, OPERATION_ID, OPERATION_NAME, SUBMISSION_ID
 from quiesce.settings import Settings, Token
 from quiesce.states import State
-from quiesce.wire import Answer, Body, Command, answer
+from quiesce.verbs import Command
+from quiesce.wire import Answer, Body, answer
 
 SUBMISSION_CHARACTERS = re.compile(r"[A-Za-z0-9_.:@~-]{1,128}")
 SEGMENTS: Mapping[str, re.Pattern[str]] = {
@@ -107,7 +108,7 @@ class Route:
 
 
 def _submit(call: Call) -> Command:
-    return wire.Submit(
+    return verbs.Submit(
         conversation=call.conversation,
         principal=call.principal,
         key=idempotency_key(call.request.header("idempotency-key")),
@@ -120,13 +121,13 @@ def _list_submissions(call: Call) -> Command:
     if state is not None and state not in set(State):
         message = f"state must be one of {', '.join(State)}"
         raise Refusal(RefusalCode.INVALID_REQUEST, message)
-    return wire.ListSubmissions(
+    return verbs.ListSubmissions(
         conversation=call.conversation, after=_after(call), limit=_limit(call), state=state
     )
 
 
 def _read_status(call: Call) -> Command:
-    return wire.ReadStatus(
+    return verbs.ReadStatus(
         conversation=call.conversation,
         submission=call.submission,
         if_none_match=call.request.header("if-none-match"),
@@ -134,7 +135,7 @@ def _read_status(call: Call) -> Command:
 
 
 def _read_settlement(call: Call) -> Command:
-    return wire.ReadSettlement(
+    return verbs.ReadSettlement(
         conversation=call.conversation,
         submission=call.submission,
         wait_ms=(call.wait_s or 0) * 1_000,
@@ -142,11 +143,11 @@ def _read_settlement(call: Call) -> Command:
 
 
 def _read_records(call: Call) -> Command:
-    return wire.ReadRecords(conversation=call.conversation, after=_after(call), limit=_limit(call))
+    return verbs.ReadRecords(conversation=call.conversation, after=_after(call), limit=_limit(call))
 
 
 def _retry(call: Call) -> Command:
-    return wire.Retry(
+    return verbs.Retry(
         conversation=call.conversation,
         submission=call.submission,
         principal=call.principal,
@@ -155,13 +156,18 @@ def _retry(call: Call) -> Command:
 
 
 def _force_pass(call: Call) -> Command:
-    return wire.ForcePass(
+    return verbs.ForcePass(
         conversation=call.conversation, principal=call.principal, reason=call.body.reason
     )
 
 
 def _abort(call: Call) -> Command:
-    return wire.Abort(
+    if call.body.detach:
+        # What is let go may still have effects, so only an operator may do that.
+        assert call.token is not None
+        require_role(call.token, Role.OPERATE)
+    return verbs.Abort(
+        detaches=call.body.detach,
         conversation=call.conversation,
         submission=call.submission,
         principal=call.principal,
@@ -170,7 +176,7 @@ def _abort(call: Call) -> Command:
 
 
 def _decide(call: Call) -> Command:
-    return wire.Decide(
+    return verbs.Decide(
         conversation=call.conversation,
         submission=call.submission,
         operation=call.ids["operation"],
@@ -181,7 +187,7 @@ def _decide(call: Call) -> Command:
 
 
 def _resolve(call: Call) -> Command:
-    return wire.Resolve(
+    return verbs.Resolve(
         conversation=call.conversation,
         submission=call.submission,
         operation=call.ids["operation"],
@@ -191,7 +197,7 @@ def _resolve(call: Call) -> Command:
 
 
 def _signal(call: Call) -> Command:
-    return wire.DeliverSignal(
+    return verbs.DeliverSignal(
         conversation=call.conversation,
         submission=call.submission,
         signal=call.ids["signal"],
@@ -202,7 +208,7 @@ def _signal(call: Call) -> Command:
 
 
 def _explain(call: Call) -> Command:
-    return wire.Explain(
+    return verbs.Explain(
         conversation=call.conversation,
         submission=call.ids.get("submission"),
         after=_after(call),
@@ -211,11 +217,11 @@ def _explain(call: Call) -> Command:
 
 
 def _read_lane(call: Call) -> Command:
-    return wire.ReadLane(conversation=call.conversation)
+    return verbs.ReadLane(conversation=call.conversation)
 
 
 def _read_maintenance(call: Call) -> Command:
-    return wire.ReadMaintenance(conversation=call.conversation)
+    return verbs.ReadMaintenance(conversation=call.conversation)
 
 
 def _agents(call: Call) -> Answer:
@@ -237,7 +243,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", ONE, Role.OBSERVE, _read_status),
     Route("GET", f"{ONE}/settlement", Role.OBSERVE, _read_settlement, may_wait=True),
     Route("POST", f"{ONE}/retry", Role.OPERATE, _retry, wire.ReasonBody),
-    Route("POST", f"{ONE}/abort", Role.SUBMIT, _abort, wire.ReasonBody),
+    Route("POST", f"{ONE}/abort", Role.SUBMIT, _abort, wire.AbortBody),
     Route("POST", f"{ONE}/approvals/{{operation}}", Role.DECIDE, _decide, wire.DecisionBody),
     Route("POST", f"{ONE}/resolutions/{{operation}}", Role.DECIDE, _resolve, wire.ResolutionBody),
     Route("POST", f"{ONE}/signals/{{signal}}", Role.SUBMIT, _signal, wire.SignalBody),

@@ -14,14 +14,16 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
-from quiesce import joining, waiting
+from quiesce import children, joining, waiting
 from quiesce.agent import Failed, ToolFailed
+from quiesce.children import ChildOutcome
 from quiesce.conversation_log import Tail
 from quiesce.errors import FailureType
 from quiesce.fence import Fence, UnwindReason
 from quiesce.ids import SubmissionId, canonical_json, parse_json
 from quiesce.joining import JoinedInput
 from quiesce.journal import Journal, Operation
+from quiesce.ledger import Submission
 from quiesce.operations import OpenOperation, OperationKind, OperationState, close, open_
 from quiesce.records import StepCompleted, ToolPrepared, ToolSettled
 from quiesce.waiting import Approval, Decision, Received, Signal, Timer, WaitSpec, Won
@@ -32,11 +34,12 @@ type Effect = Literal["uncertain", "idempotent", "readonly"]
 class Run:
     """The logical execution of one submission, as its handler sees it."""
 
-    def __init__(self, fence: Fence, journal: Journal, attempt: int) -> None:
+    def __init__(self, fence: Fence, journal: Journal, claimed: Submission) -> None:
         self._fence = fence
         self._journal = journal
+        self._claimed = claimed
         self._calls: set[asyncio.Task[Any]] = set()
-        self.attempt = attempt
+        self.attempt = claimed.attempts + claimed.interruptions
         """Which try this is, counting from 1: the failed attempts, the interrupted ones in a row, and this one."""
 
     @property
@@ -85,7 +88,7 @@ class Run:
         )
         lane = self._fence.lane
         await lane.failpoints.reach("step:before")
-        self._fence.commit(
+        self._fence.commit_result(
             lambda end, now_ms: self._fence.append(
                 end, (operation.id, "completed"), completed, now_ms
             )
@@ -134,9 +137,7 @@ class Run:
         value: Any = None
         failure: dict[str, Any] | None = None
         try:
-            value = self._stored_form(await call(), operation)
-        except Failed:
-            raise
+            returned = await call()
         except expected as error:
             failure = {"error_type": _error_type(error), "message": str(error)[:2_000]}
         except Exception as error:
@@ -144,6 +145,8 @@ class Run:
             is_uncertain = effect == "uncertain"
             reason = UnwindReason.UNCERTAIN if is_uncertain else UnwindReason.RETRY
             raise self._fence.unwind(reason, detail[:2_000]) from error
+        else:
+            value = self._stored_form(returned, operation)
         settled = ToolSettled(
             operation=operation.id,
             arguments_digest=operation.arguments_digest,
@@ -204,7 +207,7 @@ class Run:
                 close(lane.storage, prepared)
 
         await lane.failpoints.reach("step:before")
-        fence.commit(step)
+        fence.commit_result(step)
         await lane.failpoints.reach_after("step:after", lane.storage)
 
     async def approval(
@@ -262,6 +265,18 @@ class Run:
         operation = self._ask("inbox", "inbox", key, [])
         return joining.read_inbox(self._fence, self._journal, operation)
 
+    async def delegate(
+        self, agent: str, value: Any, *, name: str | None = None, key: str | None = None
+    ) -> ChildOutcome:
+        """Have another agent work on `value` in a conversation of its own, and wait until that has settled.
+
+        However often the Run is replayed there is one child. It never runs before this Run has recorded it, and
+        this Run settles after it: an abort here aborts the child first. How it settled is a value, failed or not.
+        `name` defaults to the agent's; children in parallel need names or keys that differ.
+        """
+        operation = self._ask("child", name or agent, key, [agent, value])
+        return children.delegate(self._fence, self._journal, self._claimed, operation)
+
     def _ask(self, kind: str, name: str, key: str | None, arguments: list[Any]) -> Operation:
         self._fence.check()
         return self._journal.ask(kind, name, key, arguments)
@@ -286,13 +301,12 @@ class Run:
         self._calls.add(task)
         return await asyncio.shield(task)
 
-    async def finish_calls(self) -> None:
-        """Return when no call is under way any more, whatever became of the branches that made them."""
+    async def finish_calls(self) -> list[BaseException]:
+        """Return when no call is under way any more; what they raised may have been seen by no branch."""
         while running := self.calls_under_way():
             await asyncio.wait(running)
-        for task in self._calls:
-            if not task.cancelled():
-                task.exception()
+        raised = [task.exception() for task in self._calls if not task.cancelled()]
+        return [error for error in raised if error is not None]
 
     def calls_under_way(self) -> list[asyncio.Task[Any]]:
         """Return the calls that have not ended."""

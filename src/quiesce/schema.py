@@ -4,7 +4,7 @@
 2. Migrations are forward only. The storage version is the generation record's `schema_version`, so that an
    alarm with nothing to do reads it without SQL.
 3. Every index is paid for on each write. `submissions` has one, its id; `records` has one, its record id, which
-   is also how a Run finds its own records; `operations` and `deadlines` hold only what is open, and are their own
+   is also how a Run finds its own records; `operations` and `agenda` hold only what is open, and are their own
    indexes.
 """
 
@@ -58,10 +58,12 @@ MIGRATION_1 = (
     ) STRICT
     """,
     """
-    CREATE TABLE deadlines (
+    CREATE TABLE agenda (
         at_ms INTEGER NOT NULL,
-        sequence INTEGER NOT NULL,
-        PRIMARY KEY (at_ms, sequence)
+        kind TEXT NOT NULL CHECK (kind IN ('deadline', 'message', 'buried')),
+        subject TEXT NOT NULL,
+        detail TEXT NOT NULL,
+        PRIMARY KEY (at_ms, kind, subject)
     ) STRICT, WITHOUT ROWID
     """,
     """
@@ -84,7 +86,7 @@ MIGRATION_1 = (
     CREATE TABLE operations (
         submission_sequence INTEGER NOT NULL,
         operation TEXT NOT NULL,
-        kind TEXT NOT NULL CHECK (kind IN ('tool', 'approval', 'signal', 'timer')),
+        kind TEXT NOT NULL CHECK (kind IN ('tool', 'approval', 'signal', 'timer', 'child')),
         state TEXT NOT NULL CHECK (state IN ('prepared', 'unknown', 'waiting')),
         arguments_digest TEXT NOT NULL,
         opened_at_ms INTEGER NOT NULL,

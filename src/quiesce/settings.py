@@ -14,13 +14,16 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from quiesce.ids import parse_json
+from quiesce.ids import canonical_json, digest, parse_json
 
 PREFIX = "QUIESCE_"
 HANDLER_MS_MAX = 900_000
 """The platform ends an alarm handler after 15 minutes of wall time."""
 STORED_VALUE_BYTES_MAX = 2_000_000
 """The platform's limit for one stored value or row."""
+
+CALLBACK_SECRET_MIN = 16
+_JSON_FIELDS = frozenset({"tokens", "callback_origins"})
 
 Positive = Annotated[int, Field(gt=0)]
 
@@ -63,6 +66,19 @@ class Settings(BaseModel):
     tokens: Mapping[str, Token] = Field(default_factory=dict)
     """The SHA-256 of each accepted bearer token, in hexadecimal, and who it speaks for. None: closed."""
 
+    callback_origins: tuple[str, ...] = ()
+    """The origins that a `callback_url` may have, such as `https://example.com`. None: no callbacks."""
+    callback_secret: str = ""
+    """What settlement callbacks are signed with; needed with origins."""
+    callback_private: bool = False
+    """Whether a callback may go to a loopback, private or link-local address."""
+
+    @property
+    def port_key(self) -> bytes:
+        """The key of the capability that this deployment's Objects show each other."""
+        tokens = {name: token.model_dump() for name, token in self.tokens.items()}
+        return digest(canonical_json([tokens, self.callback_secret])).encode()
+
     @property
     def alarm_delay_ms(self) -> int:
         """The nearest successor that a pass arms for itself, in milliseconds."""
@@ -82,6 +98,10 @@ class Settings(BaseModel):
                 "PASS_MS_MAX + ATTEMPT_MS_MAX + 60000 <= 900000",
             ),
             (self.parked_wake_ms >= self.backoff_cap_ms, "PARKED_WAKE_MS >= BACKOFF_CAP_MS"),
+            (
+                not self.callback_origins or len(self.callback_secret) >= CALLBACK_SECRET_MIN,
+                f"CALLBACK_ORIGINS needs a CALLBACK_SECRET of {CALLBACK_SECRET_MIN} characters or more",
+            ),
             (self.input_bytes_max <= self.value_bytes_max, "INPUT_BYTES_MAX <= VALUE_BYTES_MAX"),
             (
                 self.value_bytes_max + 65_536 <= STORED_VALUE_BYTES_MAX,
@@ -104,7 +124,7 @@ def parse_settings(environment: Mapping[str, str]) -> Settings:
     for name, text in environment.items():
         if name.startswith(PREFIX) and text != "":
             field = name.removeprefix(PREFIX).lower()
-            values[field] = _parse_tokens(text) if field == "tokens" else text
+            values[field] = _parse_json_field(field, text) if field in _JSON_FIELDS else text
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
@@ -118,12 +138,12 @@ def parse_settings(environment: Mapping[str, str]) -> Settings:
         raise ValueError(message) from None
 
 
-def _parse_tokens(text: str) -> object:
+def _parse_json_field(field: str, text: str) -> object:
     try:
         return parse_json(text)
     except ValueError as error:
         raise ValueError(
-            f"the settings of this deployment are wrong: {PREFIX}TOKENS is not JSON: {error}"
+            f"the settings of this deployment are wrong: {PREFIX}{field.upper()} is not JSON: {error}"
         ) from None
 
 

@@ -3,22 +3,25 @@
 1. A submission is settled exactly once. The record's id is derived from the submission, the row is left only by
    the state and epoch that were read, and both happen in one commit or not at all.
 2. The log is the authority: a settlement that stands there is finished in the ledger as it stands.
-3. What had joined the submission settles with it, and whatever was open of it is closed, in that same commit.
-4. A call that may have happened is listed as unknown, never as undone.
-5. An abort that was recorded first wins over a result that comes later.
+3. A submission with children that have not settled only reserves its settlement, which is then fixed: the children
+   are aborted, and it settles exactly so when the last of them has.
+4. What had joined the submission settles with it, and whatever was open of it is closed, in that same commit.
+5. A call that may have happened is listed as unknown, never as undone.
+6. An abort that was recorded first wins over a result that comes later.
 """
 
 from dataclasses import dataclass, replace
 from typing import Any
 
-from quiesce import conversation_log, ledger, operations, signals
+from quiesce import agenda, conversation_log, ledger, operations, outbox, signals
 from quiesce.conversation_log import Entry, Tail
 from quiesce.errors import Corruption
 from quiesce.generation_record import Cost
-from quiesce.ids import RecordId, SubmissionId, record_id
+from quiesce.ids import RecordId, SubmissionId, parse_json, record_id
 from quiesce.ledger import Submission
-from quiesce.operations import OpenOperation
-from quiesce.records import SettlementRecorded
+from quiesce.operations import OpenOperation, OperationKind
+from quiesce.outbox import MessageKind
+from quiesce.records import SettlementRecorded, SettlementReserved
 from quiesce.states import OutcomeKind, State
 from quiesce.storage import Storage
 
@@ -46,9 +49,10 @@ class FailedForGood:
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """Somebody ended it."""
+    """Somebody ended it; its children are aborted first, unless it `detaches` them."""
 
     reason: str
+    detaches: bool = False
 
 
 type Verdict = Completed | FailedForGood | Aborted
@@ -68,22 +72,123 @@ def settlement_id(submission: SubmissionId) -> RecordId:
     return record_id(submission, "settlement")
 
 
-def settle(
+def conclude(
     storage: Storage, submission: Submission, verdict: Verdict, now_ms: int, cost: Cost
 ) -> list[SubmissionId]:
-    """Append the settlement and finalize the row; returns every submission that this has settled.
+    """Settle a submission, or reserve its settlement while it has children that have not settled.
 
-    Runs inside a commit. `cost` is all the work before it.
+    Runs inside a commit; returns every submission that this has settled. `cost` is all the work before it.
     """
     closed: list[OpenOperation] = []
     if submission.state is not State.READY:
-        closed = operations.close_all(storage, submission.sequence)
-    signals.delete_all(storage, submission.sequence)
+        closed = operations.of_submission(storage, submission.sequence)
+    children = [each for each in closed if each.kind is OperationKind.CHILD]
+    if closed:
+        operations.close_all(storage, submission.sequence)
+    unknown: list[str] = [
+        each.operation for each in closed if each.detail.get("effect") == "uncertain"
+    ]
+    if children and isinstance(verdict, Aborted) and verdict.detaches:
+        unknown += [each.operation for each in children]
+    elif children:
+        _reserve(storage, submission, _reserved(verdict, unknown), now_ms, cost)
+        _owe_aborts(storage, children)
+        return []
     recorded = _recorded(storage, submission, verdict, cost)
-    unknown = [each.operation for each in closed if each.detail.get("effect") == "uncertain"]
     if unknown:
         update = {"effects_may_have_happened": True, "unknown_operations": unknown}
         recorded = recorded.model_copy(update=update)
+    return _settle(storage, submission, recorded, now_ms, cost)
+
+
+def settle_reserved(
+    storage: Storage, submission: Submission, now_ms: int, cost: Cost
+) -> list[SubmissionId]:
+    """Settle a submission exactly as it was reserved, inside a commit; children that are still open are let go."""
+    left = operations.close_all(storage, submission.sequence)
+    record = conversation_log.read(storage, record_id(submission.id, "reserved"))
+    reserved = None if record is None else record.parsed()
+    if not isinstance(reserved, SettlementReserved):
+        raise Corruption(f"{submission.id} has a reserved settlement", "none")
+    unknown = [*reserved.unknown_operations, *(each.operation for each in left)]
+    recorded = SettlementRecorded(
+        outcome=reserved.outcome,
+        result=reserved.result,
+        failure=reserved.failure,
+        reason=reserved.reason,
+        effects_may_have_happened=bool(unknown),
+        completed_operations=_completed_operations(storage, submission),
+        unknown_operations=unknown,
+        cost=cost.model_dump(),
+    )
+    return _settle(storage, submission, recorded, now_ms, cost)
+
+
+def _reserved(verdict: Verdict, unknown: list[str]) -> SettlementReserved:
+    match verdict:
+        case Completed(result=result):
+            return SettlementReserved(
+                outcome=OutcomeKind.COMPLETED, result=result, unknown_operations=unknown
+            )
+        case FailedForGood():
+            return SettlementReserved(
+                outcome=OutcomeKind.FAILED,
+                failure=_failure(verdict),
+                unknown_operations=unknown,
+            )
+        case Aborted(reason=reason):
+            return SettlementReserved(
+                outcome=OutcomeKind.ABORTED,
+                reason=reason[:FAILURE_MESSAGE_MAX],
+                unknown_operations=unknown,
+            )
+
+
+def _reserve(
+    storage: Storage,
+    submission: Submission,
+    reserved: SettlementReserved,
+    now_ms: int,
+    cost: Cost,
+) -> None:
+    """Fix how the submission will settle."""
+    identity = record_id(submission.id, "reserved")
+    entry = Entry(identity, submission.id, submission.epoch or None, reserved)
+    conversation_log.append(storage, conversation_log.tail(storage), entry, now_ms)
+    if submission.deadline_at_ms is not None:
+        agenda.remove(storage, agenda.deadline(submission.sequence, submission.deadline_at_ms))
+    ledger.move(
+        storage,
+        submission,
+        State.TERMINALIZING,
+        now_ms,
+        cost,
+        interruptions=0,
+        not_before_ms=None,
+        abort=None,
+    )
+
+
+def _owe_aborts(storage: Storage, children: list[OpenOperation]) -> None:
+    for child in children:
+        detail = {
+            **child.detail,
+            "is_aborting": True,
+            "is_owed": True,
+            "tries": 0,
+            "next_try_ms": 0,
+        }
+        operations.open_(storage, replace(child, detail=detail))
+
+
+def _settle(
+    storage: Storage,
+    submission: Submission,
+    recorded: SettlementRecorded,
+    now_ms: int,
+    cost: Cost,
+) -> list[SubmissionId]:
+    signals.delete_all(storage, submission.sequence)
     joined = joined_to(storage, submission)
     end = conversation_log.tail(storage)
     if submission.sequence == end.head:
@@ -133,7 +238,12 @@ def finish_from_history(storage: Storage, submission: Submission) -> None:
 def _finalize(
     storage: Storage, submission: Submission, outcome: OutcomeKind, now_ms: int, cost: Cost
 ) -> None:
-    ledger.drop_deadline(storage, submission)
+    if submission.deadline_at_ms is not None:
+        agenda.remove(storage, agenda.deadline(submission.sequence, submission.deadline_at_ms))
+    if submission.parent is not None:
+        outbox.owe(storage, MessageKind.PARENT, submission.id, now_ms)
+    if parse_json(submission.terms)["callback_url"] is not None:
+        outbox.owe(storage, MessageKind.CALLBACK, submission.id, now_ms)
     ledger.move(
         storage,
         submission,
@@ -154,14 +264,10 @@ def _recorded(
     match verdict:
         case Completed(result=result):
             return SettlementRecorded(outcome=OutcomeKind.COMPLETED, result=result, cost=spent)
-        case FailedForGood(error_type=error_type, message=message):
-            failure = {
-                "error_type": error_type[:FAILURE_TYPE_MAX],
-                "message": message[:FAILURE_MESSAGE_MAX],
-            }
+        case FailedForGood():
             return SettlementRecorded(
                 outcome=OutcomeKind.FAILED,
-                failure=failure,
+                failure=_failure(verdict),
                 completed_operations=_completed_operations(storage, submission),
                 cost=spent,
             )
@@ -172,6 +278,13 @@ def _recorded(
                 completed_operations=_completed_operations(storage, submission),
                 cost=spent,
             )
+
+
+def _failure(verdict: FailedForGood) -> dict[str, Any]:
+    return {
+        "error_type": verdict.error_type[:FAILURE_TYPE_MAX],
+        "message": verdict.message[:FAILURE_MESSAGE_MAX],
+    }
 
 
 def _completed_operations(storage: Storage, submission: Submission) -> list[str]:

@@ -1,4 +1,4 @@
-"""How an open wait ends: by a decision, by a signal, by its time, or because another branch won.
+"""How an open wait ends: by a decision, a signal, its time, a child's settlement, or because another branch won.
 
 1. What ends a wait is a record; the record, the row of the wait and the state of its submission change in one
    commit.
@@ -22,6 +22,7 @@ ENDED_AS = {
     OperationKind.APPROVAL: "decided",
     OperationKind.SIGNAL: "received",
     OperationKind.TIMER: "fired",
+    OperationKind.CHILD: "joined",
 }
 """The last part of the id of the record that ends a wait of each kind."""
 
@@ -55,12 +56,29 @@ def resume_if_decided(storage: Storage, submission: Submission, now_ms: int, spe
 
 
 def close_due(storage: Storage, submission: Submission, due: Iterable[str], now_ms: int) -> None:
-    """Close the waits whose time has come, and let the submission go on if they were the last."""
-    for operation in due:
-        wait = operations.find(storage, submission.sequence, OperationId(operation))
-        if wait is not None:
+    """Close the waits whose time has come, the earliest first, and go on if they were the last."""
+    found = [operations.find(storage, submission.sequence, OperationId(each)) for each in due]
+    for wait in sorted((each for each in found if each is not None), key=_due_at_ms):
+        # An earlier one may have won a choice, and closed this one with it.
+        if operations.find(storage, submission.sequence, wait.operation) is not None:
             end_wait(storage, submission.id, wait, expiry_of(wait, now_ms), now_ms)
     resume_if_decided(storage, submission, now_ms, Cost())
+
+
+def earliest_due(storage: Storage, wait: OpenOperation, now_ms: int) -> OpenOperation | None:
+    """Return what has come to its time first, of a wait and the branches beside it; None if nothing has."""
+    beside = [wait]
+    choice = wait.detail.get("choice")
+    if choice is not None:
+        left = operations.of_submission(storage, wait.submission_sequence)
+        beside = [each for each in left if each.detail.get("choice") == choice]
+    due = [each for each in beside if each.due_at_ms is not None and each.due_at_ms <= now_ms]
+    return min(due, key=_due_at_ms, default=None)
+
+
+def _due_at_ms(wait: OpenOperation) -> int:
+    assert wait.due_at_ms is not None
+    return wait.due_at_ms
 
 
 def expiry_of(wait: OpenOperation, now_ms: int) -> Payload:

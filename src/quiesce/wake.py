@@ -84,18 +84,23 @@ class Wake:
         rows_written: int = 0,
         deferred: bool = False,
         is_virgin: bool = False,
+        is_actionable: bool = True,
     ) -> None:
         """Add one generation and arm for it; the first one, in an Object that was virgin until this step.
+
+        What is not actionable is only noted: it owes no pass.
 
         `opened` says how many more submissions are open than before. The lane's cost grows by what storage
         was asked for since `mark`, by this record and its alarm, and by `rows_written` still to come.
         """
         record = None if is_virgin else open_record(self.storage)
         record = record or generation_record.FIRST
-        changed, alarm = generation.mutate(
-            record, self.moment, self.settings, pass_runs=self.pass_runs, deferred=deferred
-        )
-        write_alarm(self.slot, alarm)
+        changed = record
+        if is_actionable:
+            changed, alarm = generation.mutate(
+                record, self.moment, self.settings, pass_runs=self.pass_runs, deferred=deferred
+            )
+            write_alarm(self.slot, alarm)
         spent = self.storage.counts().since(mark)
         cost = Cost(
             rows_read=spent.rows_read,

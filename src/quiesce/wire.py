@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from quiesce.admission import field_errors
 from quiesce.errors import Refusal, RefusalCode
@@ -98,6 +98,13 @@ class ReasonBody(Body):
     reason: Annotated[str, Field(max_length=1_000)] = ""
 
 
+class AbortBody(Body):
+    """Why a submission has to end; an operator may let its children go instead of waiting for them."""
+
+    reason: Annotated[str, Field(max_length=1_000)] = ""
+    detach: bool = False
+
+
 class DecisionBody(Body):
     """What a person decides about an approval; either form of the word is taken."""
 
@@ -122,156 +129,6 @@ class SignalBody(Body):
     """What a signal carries: any JSON value, null included."""
 
     payload: Any
-
-
-class _Command(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, strict=True, extra="forbid", ser_json_inf_nan="constants"
-    )
-
-    conversation: str
-
-
-class Submit(_Command):
-    """Admit work."""
-
-    verb: Literal["submit"] = "submit"
-    principal: str
-    key: str
-    body: SubmitBody
-
-
-class ReadStatus(_Command):
-    """Read one submission."""
-
-    verb: Literal["status"] = "status"
-    submission: str
-    if_none_match: str | None = None
-
-
-class ReadSettlement(_Command):
-    """Read a settlement, waiting for it at most `wait_ms`."""
-
-    verb: Literal["settlement"] = "settlement"
-    submission: str
-    wait_ms: int = 0
-
-
-class ListSubmissions(_Command):
-    """Read a page of submissions."""
-
-    verb: Literal["submissions"] = "submissions"
-    after: int = 0
-    limit: int = PAGE_DEFAULT
-    state: str | None = None
-
-
-class ReadLane(_Command):
-    """Read the lane."""
-
-    verb: Literal["lane"] = "lane"
-
-
-class ReadMaintenance(_Command):
-    """Read the generation record and the alarm."""
-
-    verb: Literal["maintenance"] = "maintenance"
-
-
-class ForcePass(_Command):
-    """Owe the lane a pass."""
-
-    verb: Literal["force-pass"] = "force-pass"
-    principal: str
-    reason: str
-
-
-class ReadRecords(_Command):
-    """Read a page of the log."""
-
-    verb: Literal["records"] = "records"
-    after: int = 0
-    limit: int = PAGE_DEFAULT
-
-
-class Retry(_Command):
-    """Release a quarantined submission."""
-
-    verb: Literal["retry"] = "retry"
-    principal: str
-    submission: str
-    reason: str
-
-
-class Abort(_Command):
-    """Ask for a submission's abort."""
-
-    verb: Literal["abort"] = "abort"
-    principal: str
-    submission: str
-    reason: str
-
-
-class Decide(_Command):
-    """Decide an approval."""
-
-    verb: Literal["decide"] = "decide"
-    principal: str
-    submission: str
-    operation: str
-    choice: Literal["approved", "denied"]
-    reason: str
-
-
-class Resolve(_Command):
-    """Say what became of an unknown call."""
-
-    verb: Literal["resolve"] = "resolve"
-    principal: str
-    submission: str
-    operation: str
-    body: ResolutionBody
-
-
-class DeliverSignal(_Command):
-    """Deliver a signal."""
-
-    verb: Literal["signal"] = "signal"
-    principal: str
-    submission: str
-    signal: str
-    key: str
-    payload: Any
-
-
-class Explain(_Command):
-    """Explain every open submission, or one."""
-
-    verb: Literal["explain"] = "explain"
-    submission: str | None = None
-    after: int = 0
-    limit: int = PAGE_DEFAULT
-
-
-type Command = (
-    Submit
-    | ReadStatus
-    | ReadSettlement
-    | ListSubmissions
-    | ReadLane
-    | ReadMaintenance
-    | ForcePass
-    | ReadRecords
-    | Retry
-    | Abort
-    | Decide
-    | Resolve
-    | DeliverSignal
-    | Explain
-)
-COMMANDS: TypeAdapter[Command] = TypeAdapter(
-    Annotated[Command, Field(discriminator="verb")], config=ConfigDict(defer_build=True)
-)
 
 
 def parse_body[B: Body](model: type[B], raw: bytes) -> B:

@@ -293,14 +293,41 @@ def http_response(status: int, headers: Mapping[str, str], body: str | None) -> 
     )
 
 
+class WorkerdOutside:
+    """How one Object reaches other Objects of its deployment, and callback URLs."""
+
+    def __init__(self, env: Any) -> None:
+        self._env = env
+
+    async def ask(self, conversation: str, text: str) -> str:
+        """Carry one message to another conversation's Object and bring its answer."""
+        return await _call(self._env, conversation, "port", text)
+
+    async def post(self, url: str, body: str, headers: Mapping[str, str]) -> int:
+        """POST a body to a URL and return the status of the answer; redirects are not followed."""
+        from workers import fetch  # noqa: PLC0415 - the runtime's own module, loaded where it is used
+
+        try:
+            response = await fetch(
+                url, method="POST", body=body, headers=dict(headers), redirect="manual"
+            )
+            return int(response.status)
+        except (JsException, OSError) as error:
+            raise StorageUnavailable(str(error)) from None
+
+
 async def ask_object(env: Any, conversation: str, command: str) -> str:
     """Carry one command to a conversation's Object and bring its answer.
 
-    Raises StorageUnavailable whatever went wrong on the way: the Object was reset, is overloaded, or moved. The
-    stub is a fresh one each time, because one that has failed fails for ever.
+    Raises StorageUnavailable whatever went wrong on the way.
     """
+    return await _call(env, conversation, "call", command)
+
+
+async def _call(env: Any, conversation: str, method: str, text: str) -> str:
+    """Call an Object through a fresh stub: one that has failed fails for ever."""
     namespace = getattr(env, "_env", env).CONVERSATIONS
     try:
-        return str(await namespace.getByName(conversation).call(command))
+        return str(await getattr(namespace.getByName(conversation), method)(text))
     except (JsException, OSError) as error:
         raise StorageUnavailable(str(error)) from None

@@ -91,10 +91,12 @@ class Conversation(Host):
             lambda: commands.release_quarantined(self.lane, self._address(submission), author)
         )
 
-    def abort(self, submission: SubmissionId, reason: str = "asked to") -> Accepted:
+    def abort(
+        self, submission: SubmissionId, reason: str = "asked to", *, detaches: bool = False
+    ) -> Accepted:
         """Ask for the submission's abort."""
-        author = Author("tester", reason)
-        return self.event(lambda: commands.abort(self.lane, self._address(submission), author))
+        address, author = self._address(submission), Author("tester", reason)
+        return self.event(lambda: commands.abort(self.lane, address, author, detaches=detaches))
 
     def approve(
         self, submission: SubmissionId, operation: str, reason: str = "fine", by: str = "tester"
@@ -143,17 +145,18 @@ class Conversation(Host):
     def event[T](self, work: Callable[[], Awaitable[T]]) -> T:
         """Run one event of the Object to its end; a crash within it ends the incarnation and is raised."""
         try:
-            return self.deployment.run(self._within(work))
+            return self.deployment.run(self.within(work))
         finally:
             self._after_event()
 
     def start[T](self, work: Callable[[], Awaitable[T]]) -> "asyncio.Task[T]":
         """Begin an event and run it until it waits; `deployment.run_until_idle()` lets it go on."""
-        task = self.deployment.loop.create_task(self._within(work))
+        task = self.deployment.loop.create_task(self.within(work))
         self.deployment.run_until_idle()
         return task
 
-    async def _within[T](self, work: Callable[[], Awaitable[T]]) -> T:
+    async def within[T](self, work: Callable[[], Awaitable[T]]) -> T:
+        """Run one event of the Object inside the running loop."""
         try:
             await self._opened()
             return await work()

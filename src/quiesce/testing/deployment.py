@@ -10,6 +10,7 @@ from typing import Any, Self
 from quiesce.agent import Agent, Registry
 from quiesce.settings import Settings
 from quiesce.testing.conversation import Conversation
+from quiesce.testing.network import Network
 from quiesce.testing.virtual_time import VirtualTimeLoop
 
 START_MS = 1_767_225_600_000
@@ -22,7 +23,8 @@ class Deployment:
     """A simulated deployment of some agents.
 
     Use it as a context manager: leaving it checks every conversation's laws once more and closes the databases.
-    `seed` decides the jitter of every backoff; `start_ms` is the time at which the simulation begins.
+    `seed` decides the jitter of every backoff, or `jitter` fixes it; `start_ms` is the time at which the simulation
+    begins.
     """
 
     def __init__(
@@ -32,12 +34,16 @@ class Deployment:
         *,
         start_ms: int = START_MS,
         seed: int = 0,
+        jitter: float | None = None,
     ) -> None:
         self.registry = Registry(agents)
         self.settings = settings or Settings()
         self.loop = VirtualTimeLoop()
         self._start_ms = start_ms
         self._random = random.Random(seed)  # noqa: S311 - a simulation repeats itself
+        self.network = Network()
+        """What lies between the Objects; a test may make it fail."""
+        self._jitter = jitter
         self._conversations: dict[str, Conversation] = {}
         self._incarnations = itertools.count(1)
 
@@ -62,7 +68,7 @@ class Deployment:
             self.loop.close()
 
     def __iter__(self) -> "Iterator[Conversation]":
-        return iter(self._conversations.values())
+        return iter(list(self._conversations.values()))
 
     def conversation(self, name: str) -> Conversation:
         """Return the conversation of this name; it is virgin until something is submitted to it."""
@@ -83,7 +89,7 @@ class Deployment:
 
     def jitter(self) -> float:
         """Draw from [0, 1); the same draws in every run of one seed."""
-        return self._random.random()
+        return self._random.random() if self._jitter is None else self._jitter
 
     def next_incarnation(self) -> str:
         """Name one construction of an Object."""

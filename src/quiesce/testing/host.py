@@ -16,6 +16,7 @@ from quiesce.failpoints import ArmedFailpoints, Failpoints
 from quiesce.lane import Lane
 from quiesce.storage import Storage
 from quiesce.testing.crashing import Crashed, CrashPlan
+from quiesce.testing.network import SimulatedOutside
 from quiesce.testing.sqlite_storage import Disk, FaultScope, SqliteStorage
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ class Host:
             failpoints=_LivingFailpoints(self, storage),
             incarnation=incarnation,
             abort_object=lambda reason: self._end(storage, reason),
+            outside=SimulatedOutside(self.deployment),
             is_platform_error=lambda error: isinstance(error, StorageUnavailable),
         )
 

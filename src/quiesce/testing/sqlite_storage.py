@@ -54,6 +54,18 @@ class Disk:
         self.connection.execute("BEGIN")
         self._synced_changes = self.connection.total_changes
 
+    def image(self) -> bytes:
+        """Return everything on this disk, to be restored on another."""
+        self.sync()
+        return self.connection.serialize()
+
+    def restore(self, image: bytes) -> None:
+        """Replace everything on this disk by an image."""
+        self.connection.execute("ROLLBACK")
+        self.connection.deserialize(image)
+        self.connection.execute("BEGIN")
+        self._synced_changes = self.connection.total_changes
+
     def close(self) -> None:
         """Close the database."""
         self.connection.close()

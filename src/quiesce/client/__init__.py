@@ -1,0 +1,56 @@
+"""A client for deployments of Quiesce, blocking and for asyncio, over one core that does no input or output.
+
+    with Client() as quiesce:
+        receipt = quiesce.submit("chat-1", "echo", {"hello": "world"})
+        settlement = quiesce.wait("chat-1", receipt.submission)
+
+It needs httpx: `pip install quiesce[client]`. No Worker imports it.
+"""
+
+from quiesce.client.awaiting import AsyncClient
+from quiesce.client.blocking import Client
+from quiesce.client.errors import QuiesceError, Refused, StillOpen, Unreachable, Unreadable
+from quiesce.client.exchange import Terms
+from quiesce.client.results import (
+    AgentDescription,
+    Cost,
+    Explanation,
+    Failure,
+    Generation,
+    Health,
+    Lane,
+    Maintenance,
+    OpenOperation,
+    Page,
+    Receipt,
+    Record,
+    Settlement,
+    Status,
+    Wait,
+)
+
+__all__ = [
+    "AgentDescription",
+    "AsyncClient",
+    "Client",
+    "Cost",
+    "Explanation",
+    "Failure",
+    "Generation",
+    "Health",
+    "Lane",
+    "Maintenance",
+    "OpenOperation",
+    "Page",
+    "QuiesceError",
+    "Receipt",
+    "Record",
+    "Refused",
+    "Settlement",
+    "Status",
+    "StillOpen",
+    "Terms",
+    "Unreachable",
+    "Unreadable",
+    "Wait",
+]

@@ -1,0 +1,123 @@
+"""The client for programs that block: it carries out flows with httpx and `time.sleep`.
+
+It has no law of its own. `calls.py` says what each call does; `awaiting.py` is the same for asyncio.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Concatenate, Self
+
+import httpx
+
+from quiesce.client.address import resolve
+from quiesce.client.calls import Calls, Listing
+from quiesce.client.carrying import shown_as
+from quiesce.client.exchange import Flow, Heard, Pause, Request, Terms
+from quiesce.client.transport import answered, lost, outgoing
+
+
+def call[**P, T](
+    flow: Callable[Concatenate[Calls, P], Flow[T]],
+) -> Callable[Concatenate["Client", P], T]:
+    """Make a method that carries out a flow."""
+
+    def method(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.run(flow(self.calls, *args, **kwargs))
+
+    return shown_as(method, flow, "{}")
+
+
+def iteration[**P, T](
+    listing: Callable[Concatenate[Calls, P], Listing[T]],
+) -> Callable[Concatenate["Client", P], Iterator[T]]:
+    """Make a method that iterates over a listing, a page at a time."""
+
+    def method(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        return self.iterate(listing(self.calls, *args, **kwargs))
+
+    return shown_as(method, listing, "Iterator[{}]")
+
+
+class Client:
+    """Talks to a deployment. Use it in a `with`, and from as many threads as you like."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        terms: Terms | None = None,
+        http: httpx.Client | None = None,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        """Take the URL and the token given, or those of QUIESCE_URL and QUIESCE_TOKEN.
+
+        An `http` client that is given stays open when this one is closed.
+        """
+        self.address = resolve(url, token)
+        self.calls = Calls(terms or Terms())
+        self.sleep = sleep
+        self._http = http or httpx.Client()
+        self._is_owner = http is None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._is_owner:
+            self._http.close()
+
+    submit = call(Calls.submit)
+    wait = call(Calls.wait)
+    poll = call(Calls.poll)
+    status = call(Calls.status)
+    submissions = iteration(Calls.submissions)
+    lane = call(Calls.lane)
+    maintenance = call(Calls.maintenance)
+    force_pass = call(Calls.force_pass)
+    records = iteration(Calls.records)
+    records_page = call(Calls.records_page)
+    approve = call(Calls.approve)
+    deny = call(Calls.deny)
+    resolve = call(Calls.resolve)
+    signal = call(Calls.signal)
+    abort = call(Calls.abort)
+    retry = call(Calls.retry)
+    explain = iteration(Calls.explain)
+    explain_one = call(Calls.explain_one)
+    agents = call(Calls.agents)
+    health = call(Calls.health)
+    has_role = call(Calls.has_role)
+
+    def run[T](self, flow: Flow[T]) -> T:
+        """Carry out a flow to its result."""
+        heard: Heard = None
+        while True:
+            try:
+                wanted = flow.send(heard)
+            except StopIteration as ended:
+                return ended.value  # type: ignore[no-any-return] # a generator's result has no type here
+            match wanted:
+                case Pause(seconds=seconds):
+                    self.sleep(seconds)
+                    heard = None
+                case Request():
+                    heard = self._exchange(wanted)
+
+    def iterate[T](self, listing: Listing[T]) -> Iterator[T]:
+        """Read a listing to its end, each page when the one before it is used up."""
+        page = self.run(listing.page())
+        yield from page.items
+        while page.next is not None:
+            page = self.run(listing.page(page.next))
+            yield from page.items
+
+    def _exchange(self, request: Request) -> Heard:
+        try:
+            return answered(self._http.send(outgoing(self._http, self.address, request)))
+        except httpx.RequestError as error:
+            return lost(error)

@@ -1,0 +1,315 @@
+"""deliver: send what is owed to other Objects and to callback URLs, bounded, and write down what became of it.
+
+1. A delegation is owed to the child's Object until the child is established: admitted there, recorded here, and
+   only then allowed to run. A parent that ends owes an abort instead, after the admission that it asked for.
+2. A settlement is owed to the parent's Object, and to a callback URL, until it is acknowledged.
+3. No answer is indeterminate: the message is owed again, at a durable time that grows. A definite refusal of a
+   child is its failure; a refusal that may pass is tried until the parent's deadline, or for a day.
+4. Eight at once, ten seconds each. Whatever is left is owed to the next pass.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Mapping
+from typing import Any
+
+from quiesce import (
+    agenda,
+    callbacks,
+    children,
+    conversation_log,
+    ledger,
+    operations,
+    outbox,
+    ports,
+    settlement,
+    waits,
+)
+from quiesce.conversation_log import Entry
+from quiesce.errors import RefusalCode, StorageUnavailable
+from quiesce.generation import Autonomous, DueAt, Quiescence
+from quiesce.generation_record import Cost
+from quiesce.ids import canonical_json, parse_json, record_id
+from quiesce.lane import Lane, Pass
+from quiesce.ledger import Submission
+from quiesce.operations import OpenOperation, OperationKind
+from quiesce.outbox import Message, MessageKind
+from quiesce.pacing import backoff_ms
+from quiesce.records import CallbackEnded, ChildJoined, ChildRequested, ChildStarted
+from quiesce.states import OutcomeKind
+
+AT_ONCE_MAX = 8
+TRY_S = 10.0
+GIVE_UP_MS = 86_400_000
+CALLBACK_TRIES_MAX = 16
+SUCCESS = range(200, 300)
+_PASSING = frozenset(
+    {
+        RefusalCode.QUEUE_FULL,
+        RefusalCode.RATE_LIMITED,
+        RefusalCode.UNAVAILABLE,
+        RefusalCode.DATABASE_FULL,
+        RefusalCode.FORBIDDEN,
+    }
+)
+"""Refusals that another try may not meet; `forbidden` while a deploy has reached only one of two Objects."""
+
+
+async def deliver(lane: Lane, work: Pass) -> None:
+    """Send what is due: for the head's children, and of the outbox what recovery has found."""
+    sending: list[Awaitable[None]] = []
+    head = ledger.head(lane.storage)
+    if head is not None:
+        owed = owed_children(lane, head, lane.clock())
+        sending += [_child(lane, work, head, each) for each in owed]
+    messages = work.messages or _owed_messages(lane)
+    work.messages = []
+    sending += [_message(lane, work, each) for each in messages]
+    for start in range(0, len(sending), AT_ONCE_MAX):
+        await asyncio.gather(*sending[start : start + AT_ONCE_MAX])
+
+
+def _owed_messages(lane: Lane) -> list[Message]:
+    due = agenda.due(lane.storage, lane.clock(), AT_ONCE_MAX)
+    return [outbox.message_of(each) for each in due if each.kind == "message"]
+
+
+def owed_children(lane: Lane, head: Submission, now_ms: int) -> list[OpenOperation]:
+    """Return the head's delegations whose message is due."""
+    return [
+        each
+        for each in operations.of_submission(lane.storage, head.sequence)
+        if each.kind is OperationKind.CHILD
+        and each.detail["is_owed"]
+        and each.detail["next_try_ms"] <= now_ms
+    ]
+
+
+def owed_by(open_operations: list[OpenOperation]) -> list[Quiescence]:
+    """Say when the lane moves by itself for its undelivered delegations."""
+    owed = [
+        each
+        for each in open_operations
+        if each.kind is OperationKind.CHILD and each.detail["is_owed"]
+    ]
+    return [
+        DueAt(each.detail["next_try_ms"], f"the child {each.name!r} is asked again")
+        if each.detail["tries"] > 0
+        else Autonomous(f"the child {each.name!r} has not been asked", is_runnable=True)
+        for each in owed
+    ]
+
+
+async def _ask(lane: Lane, call: ports.Call) -> ports.Reply | None:
+    """Make one call; None is no answer, and means that nobody knows whether it arrived."""
+    try:
+        text = ports.seal(lane.settings, call)
+        return ports.unsealed(
+            await asyncio.wait_for(lane.outside.ask(call.conversation, text), TRY_S)
+        )
+    except (StorageUnavailable, TimeoutError, ValueError):
+        return None
+
+
+async def _child(lane: Lane, work: Pass, parent: Submission, child: OpenOperation) -> None:
+    """Bring one delegation as far as it goes now."""
+    started = record_id(parent.id, child.operation, "started")
+    if conversation_log.read(lane.storage, started) is None:
+        reply = await _ask(lane, _admission(lane, parent, child))
+        if reply is None or reply.refused in _PASSING:
+            _again(lane, work, parent, child, reply)
+            return
+        if reply.refused is not None:
+            _refuse(lane, work, parent, child, reply)
+            return
+        lane.storage.commit(lambda: _start(lane, parent, child))
+        await lane.storage.sync()
+        work.delivered += 1
+    address: dict[str, Any] = {
+        "conversation": child.detail["conversation"],
+        "submission": child.detail["submission"],
+    }
+    call: ports.Call = ports.EstablishChild(**address)
+    if child.detail["is_aborting"]:
+        call = ports.AbortChild(**address, reason="its parent has ended")
+    reply = await _ask(lane, call)
+    if reply is None or reply.refused is not None:
+        _again(lane, work, parent, child, reply)
+        return
+    work.delivered += 1
+    detail = {**child.detail, "is_owed": False}
+    if operations.find(lane.storage, parent.sequence, child.operation) is not None:
+        lane.storage.commit(lambda: operations.update_detail(lane.storage, child, detail))
+
+
+def _admission(lane: Lane, parent: Submission, child: OpenOperation) -> ports.AdmitChild:
+    identity = record_id(parent.id, child.operation, "requested")
+    record = conversation_log.read(lane.storage, identity)
+    requested = None if record is None else record.parsed()
+    assert isinstance(requested, ChildRequested), identity
+    deadline_ms = None
+    if parent.deadline_at_ms is not None:
+        deadline_ms = max(1, parent.deadline_at_ms - child.opened_at_ms)
+    return ports.AdmitChild(
+        conversation=requested.conversation,
+        submission=requested.submission,
+        principal=parent.principal,
+        key=children.child_key(parent.id, child.operation),
+        agent=requested.agent,
+        input=requested.input,
+        deadline_ms=deadline_ms,
+        parent_conversation=lane.own_conversation(),
+        parent_submission=parent.id,
+        operation=child.operation,
+        ancestors=list(children.lineage_of(parent).ancestors),
+    )
+
+
+def _start(lane: Lane, parent: Submission, child: OpenOperation) -> None:
+    started = ChildStarted(operation=child.operation, submission=child.detail["submission"])
+    identity = record_id(parent.id, child.operation, "started")
+    end = conversation_log.tail(lane.storage)
+    entry = Entry(identity, parent.id, None, started)
+    conversation_log.append(lane.storage, end, entry, lane.clock())
+
+
+def _again(
+    lane: Lane, work: Pass, parent: Submission, child: OpenOperation, reply: ports.Reply | None
+) -> None:
+    """Owe a delegation again at a later time; give it up when its child has been refused for too long."""
+    now_ms = lane.clock()
+    is_over = now_ms - child.opened_at_ms >= GIVE_UP_MS
+    if is_over and reply is not None and reply.refused is not None:
+        _refuse(lane, work, parent, child, reply)
+        return
+    tries = child.detail["tries"]
+    detail = {**child.detail, "tries": tries + 1, "next_try_ms": _next_try_ms(lane, tries)}
+    lane.storage.commit(lambda: operations.update_detail(lane.storage, child, detail))
+
+
+def _refuse(
+    lane: Lane, work: Pass, parent: Submission, child: OpenOperation, reply: ports.Reply
+) -> None:
+    """A child that was refused for good has failed, and its parent is given that."""
+    now_ms = lane.clock()
+    joined = ChildJoined(
+        operation=child.operation,
+        submission=child.detail["submission"],
+        outcome=OutcomeKind.FAILED,
+        result=None,
+        failure={"error_type": str(reply.refused), "message": reply.detail},
+    )
+
+    def step() -> None:
+        waits.end_wait(lane.storage, parent.id, child, joined, now_ms)
+        fresh = ledger.at(lane.storage, parent.sequence)
+        assert fresh is not None
+        waits.resume_if_decided(lane.storage, fresh, now_ms, Cost())
+
+    lane.storage.commit(step)
+    work.delivered += 1
+
+
+def _next_try_ms(lane: Lane, tries: int) -> int:
+    settings = lane.settings
+    delay_ms = backoff_ms(settings.backoff_base_ms, settings.backoff_cap_ms, tries, lane.jitter())
+    return lane.clock() + delay_ms
+
+
+async def _message(lane: Lane, work: Pass, message: Message) -> None:
+    submission = ledger.find(lane.storage, message.submission)
+    settled = None if submission is None else settlement.read(lane.storage, submission)
+    assert submission is not None, message
+    assert settled is not None, message
+    if message.kind is MessageKind.PARENT:
+        error = await _tell_parent(lane, submission, settled)
+    else:
+        error = await _call_back(lane, submission, settled)
+    if error is None:
+        lane.storage.commit(lambda: _delivered(lane, message))
+        work.delivered += 1
+    elif message.kind is MessageKind.CALLBACK and message.tries + 1 >= CALLBACK_TRIES_MAX:
+        lane.storage.commit(lambda: _give_up(lane, message, error))
+    else:
+        at_ms = _next_try_ms(lane, message.tries)
+        lane.storage.commit(lambda: outbox.postpone(lane.storage, message, at_ms, error))
+
+
+async def _tell_parent(
+    lane: Lane, submission: Submission, settled: settlement.Settlement
+) -> str | None:
+    assert submission.parent is not None
+    parent = parse_json(submission.parent)
+    call = ports.ChildSettled(
+        conversation=parent["conversation"],
+        submission=parent["submission"],
+        operation=parent["operation"],
+        child=submission.id,
+        outcome=settled.recorded.outcome,
+        result=settled.recorded.result,
+        failure=settled.recorded.failure,
+    )
+    reply = await _ask(lane, call)
+    if reply is None:
+        return "no answer"
+    return None if reply.refused is None else f"{reply.refused}: {reply.detail}"
+
+
+async def _call_back(
+    lane: Lane, submission: Submission, settled: settlement.Settlement
+) -> str | None:
+    url = str(parse_json(submission.terms)["callback_url"])
+    problem = callbacks.problem_with(url, lane.settings)
+    if problem is not None:
+        return problem
+    body = canonical_json(_callback_body(lane, submission, settled), depth_max=48)
+    headers = {
+        "content-type": "application/json",
+        "idempotency-key": f"{submission.id}/callback",
+        callbacks.SIGNATURE_HEADER: callbacks.sign(
+            lane.settings.callback_secret, body, lane.clock()
+        ),
+    }
+    try:
+        status = await asyncio.wait_for(lane.outside.post(url, body, headers), TRY_S)
+    except (StorageUnavailable, TimeoutError) as error:
+        return f"no answer: {error}"
+    return None if status in SUCCESS else f"answered {status}"
+
+
+def _callback_body(
+    lane: Lane, submission: Submission, settled: settlement.Settlement
+) -> Mapping[str, Any]:
+    recorded = settled.recorded
+    return {
+        "type": "settlement",
+        "conversation": lane.own_conversation(),
+        "submission": submission.id,
+        "outcome": recorded.outcome.value,
+        "result": recorded.result,
+        "failure": recorded.failure,
+        "effects_may_have_happened": recorded.effects_may_have_happened,
+        "settled_at_ms": settled.settled_at_ms,
+    }
+
+
+def _delivered(lane: Lane, message: Message) -> None:
+    is_first = outbox.delivered(lane.storage, message)
+    if is_first and message.kind is MessageKind.CALLBACK:
+        _note_callback(lane, message, is_delivered=True, error=None)
+
+
+def _give_up(lane: Lane, message: Message, error: str) -> None:
+    outbox.bury(lane.storage, message, error)
+    _note_callback(lane, message, is_delivered=False, error=error)
+
+
+def _note_callback(lane: Lane, message: Message, *, is_delivered: bool, error: str | None) -> None:
+    end = conversation_log.tail(lane.storage)
+    ended = CallbackEnded(
+        submission=message.submission,
+        is_delivered=is_delivered,
+        tries=message.tries + 1,
+        last_error=error,
+    )
+    identity = record_id("callback", message.submission, str(end.sequence + 1))
+    conversation_log.append(lane.storage, end, Entry(identity, None, None, ended), lane.clock())

@@ -1,0 +1,158 @@
+"""What the router asks an Object to do: one closed model for each verb, carried as one JSON string."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from quiesce.wire import PAGE_DEFAULT, ResolutionBody, SubmitBody
+
+
+class _Command(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="forbid", ser_json_inf_nan="constants"
+    )
+
+    conversation: str
+
+
+class Submit(_Command):
+    """Admit work."""
+
+    verb: Literal["submit"] = "submit"
+    principal: str
+    key: str
+    body: SubmitBody
+
+
+class ReadStatus(_Command):
+    """Read one submission."""
+
+    verb: Literal["status"] = "status"
+    submission: str
+    if_none_match: str | None = None
+
+
+class ReadSettlement(_Command):
+    """Read a settlement, waiting for it at most `wait_ms`."""
+
+    verb: Literal["settlement"] = "settlement"
+    submission: str
+    wait_ms: int = 0
+
+
+class ListSubmissions(_Command):
+    """Read a page of submissions."""
+
+    verb: Literal["submissions"] = "submissions"
+    after: int = 0
+    limit: int = PAGE_DEFAULT
+    state: str | None = None
+
+
+class ReadLane(_Command):
+    """Read the lane."""
+
+    verb: Literal["lane"] = "lane"
+
+
+class ReadMaintenance(_Command):
+    """Read the generation record and the alarm."""
+
+    verb: Literal["maintenance"] = "maintenance"
+
+
+class ForcePass(_Command):
+    """Owe the lane a pass."""
+
+    verb: Literal["force-pass"] = "force-pass"
+    principal: str
+    reason: str
+
+
+class ReadRecords(_Command):
+    """Read a page of the log."""
+
+    verb: Literal["records"] = "records"
+    after: int = 0
+    limit: int = PAGE_DEFAULT
+
+
+class Retry(_Command):
+    """Release a quarantined submission."""
+
+    verb: Literal["retry"] = "retry"
+    principal: str
+    submission: str
+    reason: str
+
+
+class Abort(_Command):
+    """Ask for a submission's abort."""
+
+    verb: Literal["abort"] = "abort"
+    principal: str
+    submission: str
+    reason: str
+    detaches: bool
+
+
+class Decide(_Command):
+    """Decide an approval."""
+
+    verb: Literal["decide"] = "decide"
+    principal: str
+    submission: str
+    operation: str
+    choice: Literal["approved", "denied"]
+    reason: str
+
+
+class Resolve(_Command):
+    """Say what became of an unknown call."""
+
+    verb: Literal["resolve"] = "resolve"
+    principal: str
+    submission: str
+    operation: str
+    body: ResolutionBody
+
+
+class DeliverSignal(_Command):
+    """Deliver a signal."""
+
+    verb: Literal["signal"] = "signal"
+    principal: str
+    submission: str
+    signal: str
+    key: str
+    payload: Any
+
+
+class Explain(_Command):
+    """Explain every open submission, or one."""
+
+    verb: Literal["explain"] = "explain"
+    submission: str | None = None
+    after: int = 0
+    limit: int = PAGE_DEFAULT
+
+
+type Command = (
+    Submit
+    | ReadStatus
+    | ReadSettlement
+    | ListSubmissions
+    | ReadLane
+    | ReadMaintenance
+    | ForcePass
+    | ReadRecords
+    | Retry
+    | Abort
+    | Decide
+    | Resolve
+    | DeliverSignal
+    | Explain
+)
+COMMANDS: TypeAdapter[Command] = TypeAdapter(
+    Annotated[Command, Field(discriminator="verb")], config=ConfigDict(defer_build=True)
+)
