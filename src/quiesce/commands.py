@@ -141,9 +141,6 @@ async def abort(
             message = f"{address.submission} has joined another submission; abort that one"
             facts = {"host": None if host is None else host.id}
             raise Refusal(RefusalCode.JOINED_TO_HOST, message, facts)
-        if _is_wished(lane, found, detaches=detaches):
-            wake.repair()
-            return Accepted(is_replayed=True)
         return abort_now(lane, wake, found, author, detaches=detaches)
 
     accepted = await mutate(lane, step)
@@ -169,8 +166,14 @@ def _is_wished(lane: Lane, found: Submission, *, detaches: bool) -> bool:
 def abort_now(
     lane: Lane, wake: Wake, found: Submission, author: Author, *, detaches: bool = False
 ) -> Accepted:
-    """Record an abort inside the transaction of a command, and settle what nothing stands in the way of."""
+    """Record an abort inside the transaction of a command, and settle what nothing stands in the way of.
+
+    One that was recorded before, or goes less far than that, is a replay.
+    """
     storage, now_ms = lane.storage, wake.now_ms
+    if _is_wished(lane, found, detaches=detaches):
+        wake.repair()
+        return Accepted(is_replayed=True)
     mark = storage.counts()
     wished = AbortRequested(author=author.name, reason=author.reason, detaches=detaches)
     identity = _abort_id(found.id, detaches=detaches)

@@ -111,10 +111,11 @@ async def resolve(
     def step(wake: Wake, now_ms: int) -> Accepted:
         found = lane.require_submission(address.conversation, address.submission)
         call = operations.find(lane.storage, found.sequence, _operation(address))
-        if call is None or call.state is not OperationState.UNKNOWN:
-            _check_same_resolution(lane, found, address, resolution)
+        if not _is_unresolved(lane, found, call):
+            _check_same_resolution(lane, found, address, resolution, result)
             wake.repair()
             return Accepted(is_replayed=True)
+        assert call is not None
         mark = lane.storage.counts()
         number = int(call.detail["call"])
         resolved = CallResolved(
@@ -159,25 +160,44 @@ def _go_on_if_covered(lane: Lane, found: Submission, mark: Counts, now_ms: int) 
         ledger.move(lane.storage, found, State.INPUT_APPLIED, now_ms, cost)
 
 
+def _is_unresolved(lane: Lane, found: Submission, call: OpenOperation | None) -> bool:
+    """Say whether a call waits for its resolution; one that was resolved as an abort may still be open."""
+    if call is None or call.state is not OperationState.UNKNOWN:
+        return False
+    identity = record_id(found.id, call.operation, f"resolved-{call.detail['call']}")
+    return conversation_log.read(lane.storage, identity) is None
+
+
 def _check_same_resolution(
-    lane: Lane, found: Submission, address: Address, resolution: Resolution
+    lane: Lane, found: Submission, address: Address, resolution: Resolution, result: Any
 ) -> None:
     """Accept a repeated resolution; refuse another one, and one of what is not unknown."""
     records = conversation_log.of_operation(lane.storage, found.id, _operation(address))
+    payloads = [record.parsed() for record in records]
     resolved = [
         payload
-        for payload in (record.parsed() for record in records)
+        for payload in payloads
         if isinstance(payload, CallResolved) and payload.author != "reconciler"
     ]
     if not resolved:
         raise _no_such_wait(found, address, "an unknown call")
-    last = max(resolved, key=lambda each: each.call)
-    if last.resolution != resolution:
+    last = max(resolved, key=_call_number)
+    recorded = last.model_dump(mode="json", exclude={"kind"})
+    is_same = last.resolution == resolution
+    for payload in payloads:
+        if resolution == "completed" and isinstance(payload, ToolSettled):
+            recorded["result"] = payload.value
+            is_same = is_same and canonical_json(payload.value) == canonical_json(result)
+    if not is_same:
         raise Refusal(
             RefusalCode.DECISION_CONFLICT,
             f"operation {address.operation!r} was resolved as {last.resolution!r}",
-            {"recorded": last.model_dump(mode="json", exclude={"kind"})},
+            {"recorded": recorded},
         )
+
+
+def _call_number(resolved: CallResolved) -> int:
+    return resolved.call
 
 
 async def deliver_signal(

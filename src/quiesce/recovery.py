@@ -305,7 +305,8 @@ def _waiting(evidence: Evidence) -> Decision | None:
     timed = [wait for wait in evidence.waits if wait.due_at_ms is not None]
     if timed:
         first = min(timed, key=_due_at_ms)
-        return AwaitUntil(_wait(evidence.waits[0]), _due_at_ms(first))
+        shown = first if evidence.waits[0].due_at_ms is not None else evidence.waits[0]
+        return AwaitUntil(_wait(shown), _due_at_ms(first))
     return Await(_wait(evidence.waits[0]))
 
 

@@ -216,12 +216,8 @@ def _explain(call: Call) -> Command:
     )
 
 
-def _read_lane(call: Call) -> Command:
-    return verbs.ReadLane(conversation=call.conversation)
-
-
-def _read_maintenance(call: Call) -> Command:
-    return verbs.ReadMaintenance(conversation=call.conversation)
+def _read(verb: type[verbs.ReadLane | verbs.ReadMaintenance]) -> Build:
+    return lambda call: verb(conversation=call.conversation)
 
 
 def _agents(call: Call) -> Answer:
@@ -249,8 +245,8 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", f"{ONE}/signals/{{signal}}", Role.SUBMIT, _signal, wire.SignalBody),
     Route("GET", f"{ONE}/explain", Role.OBSERVE, _explain),
     Route("GET", f"{LANE}/explain", Role.OBSERVE, _explain, query=PAGING),
-    Route("GET", LANE, Role.OBSERVE, _read_lane),
-    Route("GET", f"{LANE}/maintenance", Role.OBSERVE, _read_maintenance),
+    Route("GET", LANE, Role.OBSERVE, _read(verbs.ReadLane)),
+    Route("GET", f"{LANE}/maintenance", Role.OBSERVE, _read(verbs.ReadMaintenance)),
     Route("POST", f"{LANE}/maintenance/pass", Role.OPERATE, _force_pass, wire.ReasonBody),
     Route("GET", f"{LANE}/records", Role.OBSERVE, _read_records, query=PAGING),
     Route("GET", "/v1/agents", Role.OBSERVE, _agents),

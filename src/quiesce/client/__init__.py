@@ -9,7 +9,14 @@ It needs httpx: `pip install quiesce[client]`. No Worker imports it.
 
 from quiesce.client.awaiting import AsyncClient
 from quiesce.client.blocking import Client
-from quiesce.client.errors import QuiesceError, Refused, StillOpen, Unreachable, Unreadable
+from quiesce.client.errors import (
+    BadArgument,
+    QuiesceError,
+    Refused,
+    StillOpen,
+    Unreachable,
+    Unreadable,
+)
 from quiesce.client.exchange import Terms
 from quiesce.client.results import (
     AgentDescription,
@@ -32,6 +39,7 @@ from quiesce.client.results import (
 __all__ = [
     "AgentDescription",
     "AsyncClient",
+    "BadArgument",
     "Client",
     "Cost",
     "Explanation",

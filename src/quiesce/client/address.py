@@ -12,6 +12,8 @@ from ipaddress import ip_address
 from typing import Literal
 from urllib.parse import urlsplit
 
+from quiesce.client.errors import BadArgument
+
 URL_VARIABLE = "QUIESCE_URL"
 TOKEN_VARIABLE = "QUIESCE_TOKEN"  # noqa: S105 - the name of a variable
 URL_DEFAULT = "http://127.0.0.1:8787"
@@ -45,7 +47,7 @@ def resolve(
 ) -> Address:
     """Decide which deployment is meant, and by which token.
 
-    Raises ValueError for a URL or a token that no request can carry.
+    Raises BadArgument for a URL or a token that no request can carry.
     """
     chosen = (url or environment.get(URL_VARIABLE) or URL_DEFAULT).rstrip("/")
     _check_url(chosen)
@@ -59,7 +61,7 @@ def resolve(
     else:
         address = Address(chosen, None, "none")
     if address.token is not None and not (address.token.isascii() and address.token.isprintable()):
-        raise ValueError("a token is printable ASCII, without line ends")
+        raise BadArgument("a token is printable ASCII, without line ends")
     return address
 
 
@@ -69,11 +71,11 @@ def _check_url(url: str) -> None:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError as error:
-        raise ValueError(f"{url!r} is no URL ({error}); {example}") from None
+        raise BadArgument(f"{url!r} is no URL ({error}); {example}") from None
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ValueError(f"{url!r} is no http or https URL; {example}")
+        raise BadArgument(f"{url!r} is no http or https URL; {example}")
     if parts.query or parts.fragment or "@" in parts.netloc:
-        raise ValueError(f"a URL names no query, fragment or user; {example}")
+        raise BadArgument(f"a URL names no query, fragment or user; {example}")
 
 
 def _is_loopback(url: str) -> bool:

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from pydantic_core import to_json
 
-from quiesce.client.errors import Refused, StillOpen
+from quiesce.client.errors import BadArgument, Refused, StillOpen
 from quiesce.client.exchange import Flow, Pause, Reply, Request, Terms, ask, read
 from quiesce.client.results import (
     AgentDescription,
@@ -31,9 +31,9 @@ from quiesce.client.results import (
 )
 from quiesce.ids import IDEMPOTENCY_KEY
 
-type Mode = Literal["queue", "join"]
-type Resolution = Literal["completed", "failed", "never-happened", "safe-to-retry", "abort"]
-type Role = Literal["submit", "observe", "decide", "operate"]
+Mode = Literal["queue", "join"]
+Resolution = Literal["completed", "failed", "never-happened", "safe-to-retry", "abort"]
+Role = Literal["submit", "observe", "decide", "operate"]
 
 OK = 200
 FORBIDDEN = 403
@@ -303,7 +303,7 @@ class Calls:
     def _keyed(self, key: str | None) -> Mapping[str, str]:
         chosen = self.terms.new_key() if key is None else key
         if not IDEMPOTENCY_KEY.fullmatch(chosen):
-            raise ValueError("an idempotency key has 1 to 255 printable ASCII characters")
+            raise BadArgument("an idempotency key has 1 to 255 printable ASCII characters")
         return {"idempotency-key": chosen}
 
 
@@ -314,7 +314,7 @@ def _path(conversation: str, *rest: str) -> str:
 def _segment(text: str) -> str:
     """Escape one part of a path; the deployment says what is wrong with it, unless it would never see it."""
     if text in {"", ".", ".."}:
-        raise ValueError(f"{text!r} is no id")
+        raise BadArgument(f"{text!r} is no id")
     return quote(text, safe="~@:")
 
 

@@ -5,13 +5,17 @@
 3. `Unreadable`: there was an answer, and it is none that a deployment gives.
 4. `StillOpen`: the time to wait is over, and the submission goes on without anybody who waits.
 
-Arguments that no request can carry are a ValueError, raised before anything is sent.
+`BadArgument` is of another kind: it says before anything is sent that no request can carry what was given.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from quiesce.client.results import Status
+
+
+class BadArgument(ValueError):
+    """No request can carry this; nothing was sent."""
 
 
 class QuiesceError(Exception):

@@ -1,0 +1,176 @@
+"""The commands by which a person moves what waits for one: decisions, resolutions, signals, aborts, retries.
+
+An operation that is left out is looked up, and taken only if there is exactly one that it can be.
+"""
+
+from typing import Annotated, Any
+
+import typer
+
+from quiesce.cli import screens
+from quiesce.cli.inputs import json_value
+from quiesce.cli.session import Session, command
+from quiesce.cli.work import SubmissionId
+from quiesce.client import BadArgument, OpenOperation, Status
+from quiesce.client.calls import Resolution
+
+PANEL = "Decisions"
+app = typer.Typer()
+
+OperationId = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[OPERATION]",
+        help="Which one, as `quiesce explain` names it; needed if several are open.",
+    ),
+]
+WithReason = Annotated[
+    str, typer.Option("--reason", "-r", metavar="TEXT", help="Why; it is recorded with your name.")
+]
+
+
+@command(
+    app,
+    "approve",
+    panel=PANEL,
+    examples=[
+        "quiesce approve -c chat-1 sub_…",
+        "quiesce approve -c chat-1 sub_… large-refund -r 'checked'",
+    ],
+)
+def approve(
+    session: Session,
+    submission: SubmissionId,
+    operation: OperationId = None,
+    *,
+    reason: WithReason = "",
+) -> None:
+    """Approve what a submission asks for."""
+    chosen = operation or _only_one(session, submission, "approval")
+    found = session.client.approve(session.conversation, submission, chosen, reason=reason)
+    _done(session, found, f"approved {chosen}")
+
+
+@command(app, "deny", panel=PANEL, examples=["quiesce deny -c chat-1 sub_… -r 'not this customer'"])
+def deny(
+    session: Session,
+    submission: SubmissionId,
+    operation: OperationId = None,
+    *,
+    reason: WithReason = "",
+) -> None:
+    """Deny what a submission asks for; its agent is told, and goes on."""
+    chosen = operation or _only_one(session, submission, "approval")
+    found = session.client.deny(session.conversation, submission, chosen, reason=reason)
+    _done(session, found, f"denied {chosen}")
+
+
+@command(
+    app,
+    "resolve",
+    panel=PANEL,
+    examples=[
+        """quiesce resolve -c chat-1 sub_… completed --result '{"reference": "r-1"}'""",
+        "quiesce resolve -c chat-1 sub_… never-happened charge -r 'not in their books'",
+    ],
+)
+def resolve(
+    session: Session,
+    submission: SubmissionId,
+    resolution: Annotated[
+        Resolution,
+        typer.Argument(
+            metavar="RESOLUTION", help="completed, failed, never-happened, safe-to-retry or abort."
+        ),
+    ],
+    operation: OperationId = None,
+    *,
+    result: Annotated[
+        Any,
+        typer.Option(
+            metavar="JSON",
+            parser=json_value,
+            help="What the call returned, if it completed: JSON, @FILE or -.",
+        ),
+    ] = None,
+    reason: WithReason = "",
+) -> None:
+    """Say what became of a call that may have happened and left no result.
+
+    completed: it happened, and returned --result. failed: it happened, and failed for --reason. never-happened,
+    safe-to-retry: it is made once more. abort: the submission ends here.
+    """
+    chosen = operation or _only_one(session, submission, "unknown")
+    found = session.client.resolve(
+        session.conversation, submission, chosen, resolution, result=result, reason=reason
+    )
+    _done(session, found, f"resolved {chosen} as {resolution}")
+
+
+@command(
+    app,
+    "signal",
+    panel=PANEL,
+    examples=["""quiesce signal -c chat-1 sub_… paid '{"amount": 12}'"""],
+)
+def signal(
+    session: Session,
+    submission: SubmissionId,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name that its agent waits for.")],
+    payload: Annotated[
+        Any,
+        typer.Argument(
+            metavar="[PAYLOAD]", parser=json_value, help="JSON, @FILE or -; null without it."
+        ),
+    ] = None,
+    *,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY", help="Idempotency key: the same signal with it is delivered once."
+        ),
+    ] = None,
+) -> None:
+    """Deliver a signal; one that comes before it is waited for is kept."""
+    found = session.client.signal(session.conversation, submission, name, payload, key=key)
+    _done(session, found, f"delivered {name}")
+
+
+@command(app, "abort", panel=PANEL, examples=["quiesce abort -c chat-1 sub_… -r 'ordered twice'"])
+def abort(session: Session, submission: SubmissionId, *, reason: WithReason = "") -> None:
+    """Ask that a submission ends; what has happened outside is not undone."""
+    found = session.client.abort(session.conversation, submission, reason=reason)
+    _done(session, found, "abort recorded")
+
+
+@command(
+    app, "retry", panel=PANEL, examples=["quiesce retry -c chat-1 sub_… -r 'provider is back'"]
+)
+def retry(session: Session, submission: SubmissionId, *, reason: WithReason = "") -> None:
+    """Let a quarantined submission run again, with its attempts forgotten."""
+    found = session.client.retry(session.conversation, submission, reason=reason)
+    _done(session, found, "released")
+
+
+def _done(session: Session, found: Status, what: str) -> None:
+    if session.is_json:
+        session.emit(found.document)
+        return
+    session.hint(what)
+    session.show(screens.status(found, session.age_s))
+
+
+def _only_one(session: Session, submission: str, wanted: str) -> str:
+    """Find the one operation that can be meant: an approval that is undecided, or a call that is unknown."""
+    explained = session.client.explain_one(session.conversation, submission)
+    found = [each for each in explained.open_operations if _is_wanted(each, wanted)]
+    if len(found) == 1:
+        return found[0].operation
+    if not found:
+        raise BadArgument(f"{submission} has no open {wanted}: {explained.why}")
+    names = ", ".join(each.operation for each in found)
+    raise BadArgument(f"{submission} has several: name one of {names}")
+
+
+def _is_wanted(operation: OpenOperation, wanted: str) -> bool:
+    return wanted in {operation.kind, operation.state}

@@ -1,0 +1,314 @@
+"""How results look on a terminal, 80 columns wide or wider."""
+
+import shlex
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from quiesce.cli.wording import (
+    FRESHNESS_STYLES,
+    OUTCOME_STYLES,
+    STATE_STYLES,
+    duration,
+    json_block,
+    json_line,
+    moment,
+    plain,
+    short_moment,
+    styled,
+)
+from quiesce.client.results import (
+    AgentDescription,
+    Cost,
+    Explanation,
+    Lane,
+    Maintenance,
+    Record,
+    Settlement,
+    Status,
+    Wait,
+)
+
+type Age = Callable[[datetime], float]
+type Fact = tuple[str, RenderableType | None]
+
+
+def facts(pairs: Iterable[Fact]) -> Table:
+    """Lay out names and what stands for each; what is None is left out."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in pairs:
+        if value is not None:
+            grid.add_row(name, value)
+    return grid
+
+
+def listing(*columns: str) -> Table:
+    """Make a table without lines; identifiers fold rather than lose their end."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", show_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold", justify="right" if column == "#" else "left")
+    return table
+
+
+def submission_line(found: Status | Explanation) -> Text:
+    """Name a submission, its place in the queue and its agent."""
+    return Text.assemble(
+        (plain(found.submission), "bold"), f"  #{found.sequence}, agent {plain(found.agent)}"
+    )
+
+
+def wait_line(wait: Wait) -> str:
+    """Say in a few words what is waited for."""
+    name = wait.operation or wait.name
+    said = wait.kind if name is None else f"{wait.kind} {name}"
+    if wait.name is not None and wait.kind == "signal":
+        said = f"signal {wait.name}"
+    if wait.behind is not None:
+        said = f"{said} {wait.behind}"
+    return plain(said)
+
+
+def wait_detail(wait: Wait, age: Age) -> str:
+    """Say what is waited for, since when and until when."""
+    said = f"{wait_line(wait)}, for {duration(age(wait.since))}"
+    return said if wait.until is None else f"{said}, until {moment(wait.until)}"
+
+
+def command_for(conversation: str, submission: str, wait: Wait | None) -> str | None:
+    """Return the command that a person would move this wait with."""
+    if wait is None:
+        return None
+    end = f"-c {shlex.quote(conversation)} {submission}"
+    match wait.kind:
+        case "approval":
+            return f"quiesce approve {end} {wait.operation}"
+        case "signal":
+            return f"quiesce signal {end} {wait.name or wait.operation} null"
+        case "resolution":
+            return f"quiesce resolve {end} completed {wait.operation} --result JSON"
+        case "operator":
+            return f"quiesce retry {end}"
+        case _:
+            return None
+
+
+def cost_line(cost: Cost) -> str:
+    """Say what something has cost."""
+    return (
+        f"{cost.wakes} wakes, {cost.rows_read} rows read, {cost.rows_written} written,"
+        f" {cost.active_ms} ms, ${cost.usd:.6f}"
+    )
+
+
+def submissions(found: Iterable[Status]) -> Table:
+    """List submissions."""
+    table = listing("#", "submission", "agent", "state", "waits for")
+    for each in found:
+        state = styled(each.state, STATE_STYLES)
+        if each.settlement is not None:
+            state = styled(each.settlement.outcome, OUTCOME_STYLES)
+        waits = "" if each.waiting_for is None else wait_line(each.waiting_for)
+        if each.attempts:
+            waits = f"{waits} ({each.attempts} failed attempts)".strip()
+        table.add_row(str(each.sequence), plain(each.submission), plain(each.agent), state, waits)
+    return table
+
+
+def status(found: Status, age: Age) -> RenderableType:
+    """Show one submission."""
+    wait = found.waiting_for
+    move = command_for(found.conversation, found.submission, wait)
+    shown = facts(
+        [
+            ("conversation", plain(found.conversation)),
+            ("state", styled(found.state, STATE_STYLES)),
+            ("waits for", None if wait is None else wait_detail(wait, age)),
+            ("moved by", None if move is None else Text(plain(move), style="cyan")),
+            ("attempts", _attempts(found)),
+            ("cost", None if found.settlement is not None else cost_line(found.cost)),
+        ]
+    )
+    parts: list[RenderableType] = [submission_line(found), Padding(shown, (0, 0, 0, 2))]
+    if found.settlement is not None:
+        parts.append(settlement(found.settlement))
+    return Group(*parts)
+
+
+def _attempts(found: Status) -> str:
+    said = f"{found.attempts} failed" if found.attempts else "none failed"
+    if found.interruptions:
+        said = f"{said}, {found.interruptions} interrupted in a row"
+    if found.next_attempt_at is not None:
+        said = f"{said}, next at {moment(found.next_attempt_at)}"
+    return said
+
+
+def settlement(found: Settlement) -> RenderableType:
+    """Show how a submission ended."""
+    failure = found.failure
+    effects = (
+        "some may have happened, and nobody knows" if found.effects_may_have_happened else None
+    )
+    done = plain(", ".join(found.completed_operations)) if found.completed_operations else None
+    why = None if failure is None else plain(f"{failure.error_type}: {failure.message}")
+    shown = facts(
+        [
+            ("settled", moment(found.settled_at)),
+            ("failure", why),
+            ("effects", effects),
+            ("done before", done),
+            ("cost", cost_line(found.cost)),
+            ("result", json_block(found.result) if found.is_completed else None),
+        ]
+    )
+    return Group(styled(found.outcome, OUTCOME_STYLES), Padding(shown, (0, 0, 0, 2)))
+
+
+def explanation(found: Explanation) -> RenderableType:
+    """Show why one submission is where it is."""
+    freshness = styled(found.freshness, FRESHNESS_STYLES)
+    move = command_for(found.conversation, found.submission, found.waiting_for)
+    others = ", ".join(
+        f"{each.kind} {each.operation} ({each.state})" for each in found.open_operations
+    )
+    until = None if found.waiting_for is None else moment(found.waiting_for.until) or None
+    shown = facts(
+        [
+            ("state", styled(found.state, STATE_STYLES)),
+            ("why", plain(found.why)),
+            ("moved by", plain(found.moved_by)),
+            ("until", until),
+            ("command", None if move is None else Text(plain(move), style="cyan")),
+            ("age", Text.assemble(duration(found.age_ms / 1_000), ", ", freshness)),
+            ("open", plain(others) if len(found.open_operations) > 1 else None),
+        ]
+    )
+    return Group(submission_line(found), Padding(shown, (0, 0, 0, 2)))
+
+
+def owed(found: Iterable[Explanation]) -> Table:
+    """List what is open in several conversations."""
+    table = listing("conversation", "submission", "state", "waits for", "age")
+    for each in found:
+        wait = each.waiting_for
+        age = Text(duration(each.age_ms / 1_000), style=FRESHNESS_STYLES.get(each.freshness, ""))
+        table.add_row(
+            plain(each.conversation),
+            plain(each.submission),
+            styled(each.state, STATE_STYLES),
+            plain(each.why) if wait is None else wait_line(wait),
+            age,
+        )
+    return table
+
+
+def record_line(record: Record) -> Text:
+    """Write one record of the log on one line, as much as fits."""
+    line = Text(no_wrap=True, overflow="ellipsis")
+    line.append(f"{record.sequence:>5}  ", style="dim")
+    line.append(f"{short_moment(record.created_at)}  ", style="dim")
+    line.append(f"{plain(record.kind):<18}", style="bold")
+    line.append(f" {json_line(record.payload)}")
+    return line
+
+
+def lane(found: Lane, age: Age) -> RenderableType:
+    """Show a lane."""
+    counts = ", ".join(f"{count} {plain(state)}" for state, count in found.counts.items() if count)
+    blocked = None if found.blocked_on is None else wait_detail(found.blocked_on, age)
+    move = command_for(found.conversation, found.head or "", found.blocked_on)
+    return Group(
+        Text(plain(found.conversation), style="bold"),
+        Padding(
+            facts(
+                [
+                    ("submissions", counts or "none"),
+                    ("head", None if found.head is None else plain(found.head)),
+                    ("blocked on", blocked),
+                    ("moved by", None if move is None else Text(plain(move), style="cyan")),
+                    ("generation", _generation(found)),
+                    ("alarm", moment(found.alarm_at) or "none: nothing to wake up for"),
+                    ("due", moment(found.due_at) or None),
+                    ("parked", _parked(found)),
+                    ("last pass", _last_pass(found)),
+                    ("cost", cost_line(found.cost)),
+                ]
+            ),
+            (0, 0, 0, 2),
+        ),
+    )
+
+
+def _generation(found: Lane | Maintenance) -> str:
+    generation = found.generation
+    said = "owed a pass" if generation.is_owed else "caught up"
+    return f"{generation.processed} of {generation.dirty} processed, {said}"
+
+
+def _parked(found: Lane | Maintenance) -> Text | None:
+    said = "it woke up often without progress, and is tried once an hour"
+    return Text(said, style="bold red") if found.parked else None
+
+
+def _last_pass(found: Lane | Maintenance) -> str | None:
+    report = found.last_pass
+    if report is None:
+        return None
+    return plain(
+        ", ".join(
+            f"{name} {report[name]}" for name in ("at", "settled", "reason") if name in report
+        )
+    )
+
+
+def maintenance(found: Maintenance) -> RenderableType:
+    """Show the generation record and the alarm."""
+    return facts(
+        [
+            ("generation", _generation(found)),
+            ("alarm", moment(found.alarm_at) or "none"),
+            ("due", moment(found.due_at) or None),
+            ("open", str(found.nonterminal)),
+            ("failures", str(found.failures) if found.failures else None),
+            ("parked", _parked(found)),
+            ("last pass", _last_pass(found)),
+        ]
+    )
+
+
+def agents(found: Iterable[AgentDescription]) -> Table:
+    """List agents with what they take."""
+    table = listing("agent", "version", "takes")
+    for each in found:
+        table.add_row(plain(each.name), plain(each.version), plain(_takes(each)))
+    return table
+
+
+def _takes(agent: AgentDescription) -> str:
+    schema = agent.input_schema
+    if not schema:
+        return "any JSON"
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        return str(schema.get("type", "JSON of its schema"))
+    required = schema.get("required", ())
+    fields = [
+        f"{name}{'' if name in required else '?'}: {_type(what)}"
+        for name, what in properties.items()
+    ]
+    return "{" + ", ".join(fields) + "}"
+
+
+def _type(schema: object) -> str:
+    if not isinstance(schema, dict):
+        return "any"
+    if "enum" in schema:
+        return "|".join(map(str, schema["enum"]))
+    branches = [_type(each) for each in schema.get("anyOf", ()) if each != {"type": "null"}]
+    return str(schema.get("type") or "|".join(branches) or "any")

@@ -1,0 +1,234 @@
+"""Resolutions: a person says what became of an unknown call, once, and the Run goes on accordingly.
+
+DT-7, DT-10 to DT-13, LG-19, AL-6, EV-46 to EV-48, RC-20 to RC-27.
+"""
+
+from typing import Any
+
+import pytest
+
+from operations.ground import HOUR_MS, World, deployed, ids, kinds, refused, state_of, wait_of
+from quiesce import Run, ToolFailed
+from quiesce.errors import RefusalCode
+from quiesce.records import CallResolved
+from quiesce.states import State
+from quiesce.testing import Conversation
+
+RESOLUTIONS = ["completed", "failed", "never-happened", "safe-to-retry", "abort"]
+
+
+def charging(world: World) -> Any:
+    """A handler of one uncertain call that catches its failure and then waits, so that it is replayed."""
+
+    async def handle(run: Run, _value: Any) -> Any:
+        try:
+            value = await run.tool("charge", world.act, "charge")
+        except ToolFailed as failure:
+            value = ["failed", failure.error_type, str(failure)]
+        await run.approval("go-on")
+        return value
+
+    return handle
+
+
+def resolved(lane: Conversation) -> list[CallResolved]:
+    """Return every resolution in the log."""
+    payloads = [each.parsed() for each in lane.records() if each.kind == "call-resolved"]
+    return [each for each in payloads if isinstance(each, CallResolved)]
+
+
+@pytest.mark.parametrize(
+    ("resolution", "result", "outcome", "calls"),
+    [
+        ("completed", {"reference": 7}, {"reference": 7}, 1),
+        ("completed", None, None, 1),
+        ("failed", None, ["failed", "tool-failed", "looked it up"], 1),
+        ("never-happened", None, "second", 2),
+        ("safe-to-retry", None, "second", 2),
+    ],
+)
+def test_each_resolution_lets_the_run_go_on_as_it_says(
+    resolution: Any, result: Any, outcome: Any, calls: int
+) -> None:
+    """DT-7, AL-6, EV-47: who and why stand in the log, and the value is the same on every replay."""
+    world = World(charge=[ConnectionError("reset"), "second"])
+    with deployed(charging(world)) as (deployment, lane):
+        submission = lane.submit("work").submission
+        deployment.run_until_quiet()
+        assert not lane.resolve(submission, "charge", resolution, result).is_replayed
+        assert state_of(lane, submission) is State.INPUT_APPLIED
+        assert lane.alarm_at_ms is not None
+        deployment.run_until_quiet()
+        [found] = resolved(lane)
+        assert (found.resolution, found.call, found.author) == (resolution, 1, "tester")
+        assert found.reason == "looked it up"
+        lane.approve(submission, "go-on")
+        deployment.run_until_quiet()
+        assert lane.settlement(submission).result == outcome
+        assert world.calls["charge"] == calls
+
+
+def test_abort_as_a_resolution_settles_aborted_and_says_what_may_have_happened() -> None:
+    """DT-11."""
+    world = World(charge=[ConnectionError("reset"), "second"])
+    with deployed(charging(world)) as (deployment, lane):
+        submission = lane.submit("work").submission
+        behind = lane.submit("work").submission
+        deployment.run_until_quiet()
+        lane.resolve(submission, "charge", "abort")
+        deployment.run_until_quiet()
+        settled = lane.settlement(submission)
+        assert settled.outcome == "aborted"
+        assert settled.effects_may_have_happened
+        assert settled.unknown_operations == ["charge"]
+        assert world.calls["charge"] == 2
+        assert state_of(lane, behind) is State.SUSPENDED
+
+
+@pytest.mark.parametrize("resolution", RESOLUTIONS)
+def test_the_same_resolution_again_is_the_same_answer(resolution: Any) -> None:
+    """DT-12: before the pass, after it, and after the settlement."""
+    world = World(charge=[ConnectionError("reset"), "second"])
+    with deployed(charging(world)) as (deployment, lane):
+        submission = lane.submit("work").submission
+        deployment.run_until_quiet()
+        lane.resolve(submission, "charge", resolution, 7 if resolution == "completed" else None)
+        for _ in range(3):
+            log = lane.records()
+            again = lane.resolve(
+                submission, "charge", resolution, 7 if resolution == "completed" else None
+            )
+            assert again.is_replayed
+            assert lane.records() == log
+            deployment.run_until_quiet()
+            if state_of(lane, submission) is State.SUSPENDED:
+                lane.approve(submission, "go-on")
+        assert state_of(lane, submission) is State.SETTLED
+
+
+@pytest.mark.parametrize("first", RESOLUTIONS)
+@pytest.mark.parametrize("second", RESOLUTIONS)
+def test_another_resolution_is_a_conflict_that_shows_the_recorded_one(
+    first: Any, second: Any
+) -> None:
+    if first == second:
+        return
+    world = World(charge=[ConnectionError("reset"), "second"])
+    with deployed(charging(world)) as (deployment, lane):
+        submission = lane.submit("work").submission
+        deployment.run_until_quiet()
+        lane.resolve(submission, "charge", first)
+        for _ in range(2):
+            log = lane.records()
+            with refused(RefusalCode.DECISION_CONFLICT) as facts:
+                lane.resolve(submission, "charge", second)
+            assert facts["recorded"]["resolution"] == first
+            assert lane.records() == log
+            deployment.run_until_quiet()
+
+
+def test_completed_with_another_result_is_another_resolution() -> None:
+    """The caller would otherwise believe that the second result is the call's."""
+    world = World(charge=[ConnectionError("reset")])
+    with deployed(charging(world)) as (deployment, lane):
+        submission = lane.submit("work").submission
+        deployment.run_until_quiet()
+        lane.resolve(submission, "charge", "completed", {"reference": 7})
+        assert lane.resolve(submission, "charge", "completed", {"reference": 7}).is_replayed
+        with refused(RefusalCode.DECISION_CONFLICT):
+            lane.resolve(submission, "charge", "completed", {"reference": 8})
+
+
+def test_a_second_unknown_call_of_one_operation_needs_a_resolution_of_its_own() -> None:
+    """RC-22: the first resolution does not cover it, and is not taken for it."""
+    world = World(charge=[ConnectionError(), ConnectionError()])
+    with deployed(charging(world)) as (deployment, lane):
+        submission = lane.submit("work").submission
+        deployment.run_until_quiet()
+        lane.resolve(submission, "charge", "never-happened")
+        deployment.run_until_quiet()
+        assert state_of(lane, submission) is State.UNKNOWN
+        assert world.calls["charge"] == 2
+        deployment.advance(24 * HOUR_MS)
+        assert world.calls["charge"] == 2
+        assert not lane.resolve(submission, "charge", "completed", "found it").is_replayed
+        deployment.run_until_quiet()
+        lane.approve(submission, "go-on")
+        deployment.run_until_quiet()
+        assert lane.settlement(submission).result == "found it"
+        assert [each.call for each in resolved(lane)] == [1, 2]
+        assert "charge/resolved-2" in ids(lane, submission)
+
+
+def test_a_retry_of_the_first_resolution_does_not_resolve_the_second_call() -> None:
+    """A client repeats `never-happened` after its answer got lost: meanwhile the call was made again and is unknown.
+
+    What it says about the first call must not be believed of the second, without a look.
+    """
+    world = World(charge=[ConnectionError(), ConnectionError(), "third"])
+    with deployed(charging(world)) as (deployment, lane):
+        submission = lane.submit("work").submission
+        deployment.run_until_quiet()
+        lane.resolve(submission, "charge", "never-happened")
+        deployment.run_until_quiet()
+        assert kinds(lane, submission).count("tool-unknown") == 2
+        assert world.calls["charge"] == 2
+
+
+@pytest.mark.parametrize("operation", ["other", "charge~1", "go-on"])
+def test_what_is_no_unknown_call_cannot_be_resolved(operation: str) -> None:
+    world = World()
+    with deployed(charging(world)) as (deployment, lane):
+        submission = lane.submit("work").submission
+        with refused(RefusalCode.NOT_WAITING):
+            lane.resolve(submission, operation, "completed")
+        deployment.run_until_quiet()
+        for _ in range(2):
+            generation = lane.generation()
+            code = (
+                RefusalCode.ALREADY_SETTLED
+                if state_of(lane, submission) is State.SETTLED
+                else RefusalCode.NOT_WAITING
+            )
+            with refused(code):
+                lane.resolve(submission, operation, "completed")
+            with refused(code):
+                lane.resolve(submission, "charge", "completed", 1)
+            assert lane.generation() == generation
+            if state_of(lane, submission) is not State.SETTLED:
+                lane.approve(submission, "go-on")
+                deployment.run_until_quiet()
+
+
+def test_what_a_reconciler_proved_cannot_be_resolved_again() -> None:
+    from quiesce import NeverStarted, UncertainCall  # noqa: PLC0415 - only this test reconciles
+
+    from operations.ground import agent  # noqa: PLC0415 - the same
+
+    world = World(charge=[ConnectionError(), "second"])
+    work = agent(charging(world))
+
+    @work.reconciler("charge")
+    async def _(_call: UncertainCall) -> Any:
+        return NeverStarted()
+
+    with deployed(work) as (deployment, lane):
+        submission = lane.submit("work").submission
+        deployment.run_until_quiet()
+        with refused(RefusalCode.NOT_WAITING):
+            lane.resolve(submission, "charge", "completed", 1)
+
+
+def test_a_wait_beside_the_unknown_call_is_named_by_explain_too() -> None:
+    """Unknown beats suspension: what is named first is the resolution."""
+    import asyncio  # noqa: PLC0415 - only here
+
+    world = World(charge=[ConnectionError()])
+
+    async def handle(run: Run, _value: Any) -> None:
+        await asyncio.gather(run.approval("ask"), run.tool("charge", world.act, "charge"))
+
+    with deployed(handle) as (deployment, lane):
+        submission = lane.submit("work").submission
+        deployment.run_until_quiet()
+        assert wait_of(lane, submission).operation == "charge"

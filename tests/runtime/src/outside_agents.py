@@ -1,0 +1,95 @@
+"""Agents that only tests have: each tells a server outside what it does, so that its calls can be counted."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from agents import REGISTRY as DEPLOYED
+from agents.charge import make_charge
+from agents.outside import get
+from quiesce import Agent, Failed, Happened, NeverStarted, Registry, Run
+
+
+class Wait(BaseModel):
+    """What to wait for before the server is told."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    kind: Literal["approval", "signal"]
+    url: str
+    expires_in_s: float | None = None
+    timeout_ms: int | None = None
+
+
+waiter = Agent("waiter", input=Wait, output=dict)
+
+
+@waiter.handler
+async def wait_and_tell(run: Run, wanted: Wait) -> dict[str, Any]:
+    """Wait, then take one step that tells the server."""
+    if wanted.kind == "approval":
+        decision = await run.approval("gate", expires_in_s=wanted.expires_in_s)
+        found = {"approved": decision.approved, "expired": decision.expired}
+    else:
+        received = await run.signal("news", timeout_ms=wanted.timeout_ms)
+        found = {"payload": received.payload, "timed_out": received.timed_out}
+    await run.step("tell", get, f"{wanted.url}?step=tell")
+    return found
+
+
+class Pay(BaseModel):
+    """Whom to pay, and what a second payment would do."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    url: str
+    effect: Literal["uncertain", "idempotent", "readonly"] = "uncertain"
+
+
+payer = Agent("payer", input=Pay, output=Any)
+
+
+@payer.handler
+async def pay(run: Run, wanted: Pay) -> Any:
+    """Make one call between two steps."""
+    await run.step("before", get, f"{wanted.url}?step=before")
+    answer = await run.tool("pay", make_charge, wanted.url, 1, effect=wanted.effect)
+    await run.step("after", get, f"{wanted.url}?step=after")
+    return answer
+
+
+prover = Agent("prover", input=Pay, output=Any)
+
+
+@prover.handler
+async def pay_with_proof(run: Run, wanted: Pay) -> Any:
+    """Make one call that a reconciler can ask about."""
+    return await run.tool("pay", make_charge, wanted.url, 1)
+
+
+@prover.reconciler("pay")
+async def ask_the_server(call: Any) -> Any:
+    """Ask the server whether it has been paid."""
+    answer = await get(f"{call.arguments[0]}?step=ask")
+    return Happened("proven") if answer == "paid" else NeverStarted()
+
+
+class Storm(BaseModel):
+    """How many retryable failures in a row, each of which tells the server."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    url: str
+
+
+final = Agent("final", input=Storm, output=Any)
+
+
+@final.handler
+async def fail_after_telling(run: Run, wanted: Storm) -> Any:
+    """Tell the server in a step, then fail for good."""
+    await run.step("tell", get, f"{wanted.url}?step=tell")
+    raise Failed("asked to", error_type="asked-to-fail")
+
+
+REGISTRY = Registry([*DEPLOYED, waiter, payer, prover, final])

@@ -1,0 +1,215 @@
+"""Every limit and cadence: its default, its bounds at both edges, and what must hold together.
+
+Not tested: that each limit is kept; that is told where it is.
+"""
+
+import pytest
+
+from quiesce.settings import Settings, Token, parse_settings
+
+DEFAULTS = {
+    "backoff_base_ms": 100,
+    "backoff_cap_ms": 60_000,
+    "alarm_delay_min_ms": None,
+    "pass_submissions_max": 64,
+    "pass_ms_max": 60_000,
+    "attempt_ms_max": 300_000,
+    "attempts_max": 8,
+    "interruptions_max": 8,
+    "interruption_window_ms": 600_000,
+    "idle_wakes_max": 64,
+    "parked_wake_ms": 3_600_000,
+    "queue_depth_max": 256,
+    "input_bytes_max": 1_000_000,
+    "value_bytes_max": 1_900_000,
+    "database_bytes_max": 9_000_000_000,
+    "operations_max": 10_000,
+    "children_max": 64,
+    "signals_pending_max": 64,
+    "waiters_max": 256,
+    "wait_seconds_max": 25,
+    "tokens": {},
+}
+BOUNDS = {
+    # setting: the least, the greatest, and what must be set with it so that no relation decides
+    "BACKOFF_BASE_MS": (1, 60_000, {"BACKOFF_CAP_MS": "60000"}),
+    "BACKOFF_CAP_MS": (1, 3_600_000, {"BACKOFF_BASE_MS": "1"}),
+    "ALARM_DELAY_MIN_MS": (1, 50, {}),
+    "PASS_SUBMISSIONS_MAX": (1, None, {}),
+    "PASS_MS_MAX": (1, 540_000, {}),
+    "ATTEMPT_MS_MAX": (1, 780_000, {}),
+    "ATTEMPTS_MAX": (1, 100, {}),
+    "INTERRUPTIONS_MAX": (1, 100, {}),
+    "INTERRUPTION_WINDOW_MS": (0, None, {}),
+    "IDLE_WAKES_MAX": (8, None, {}),
+    "PARKED_WAKE_MS": (1, None, {"BACKOFF_CAP_MS": "1", "BACKOFF_BASE_MS": "1"}),
+    "QUEUE_DEPTH_MAX": (1, 100_000, {}),
+    "INPUT_BYTES_MAX": (1, 1_900_000, {}),
+    "VALUE_BYTES_MAX": (1, 1_934_464, {"INPUT_BYTES_MAX": "1"}),
+    "DATABASE_BYTES_MAX": (1, 10_000_000_000, {}),
+    "OPERATIONS_MAX": (1, None, {}),
+    "CHILDREN_MAX": (1, None, {}),
+    "SIGNALS_PENDING_MAX": (1, None, {}),
+    "WAITERS_MAX": (1, None, {}),
+    "WAIT_SECONDS_MAX": (0, 55, {}),
+}
+RELATIONS = {
+    "BACKOFF_BASE_MS <= BACKOFF_CAP_MS": (
+        {"BACKOFF_BASE_MS": "100", "BACKOFF_CAP_MS": "100"},
+        {"BACKOFF_BASE_MS": "101", "BACKOFF_CAP_MS": "100"},
+    ),
+    "ALARM_DELAY_MIN_MS <= ceil(BACKOFF_BASE_MS / 2)": (
+        {"ALARM_DELAY_MIN_MS": "51", "BACKOFF_BASE_MS": "101"},
+        {"ALARM_DELAY_MIN_MS": "52", "BACKOFF_BASE_MS": "101"},
+    ),
+    "PASS_MS_MAX + ATTEMPT_MS_MAX + 60000 <= 900000": (
+        {"PASS_MS_MAX": "400000", "ATTEMPT_MS_MAX": "440000"},
+        {"PASS_MS_MAX": "400000", "ATTEMPT_MS_MAX": "440001"},
+    ),
+    "PARKED_WAKE_MS >= BACKOFF_CAP_MS": (
+        {"PARKED_WAKE_MS": "5000", "BACKOFF_CAP_MS": "5000"},
+        {"PARKED_WAKE_MS": "4999", "BACKOFF_CAP_MS": "5000"},
+    ),
+    "INPUT_BYTES_MAX <= VALUE_BYTES_MAX": (
+        {"INPUT_BYTES_MAX": "1000", "VALUE_BYTES_MAX": "1000"},
+        {"INPUT_BYTES_MAX": "1001", "VALUE_BYTES_MAX": "1000"},
+    ),
+    "VALUE_BYTES_MAX + 65536 <= 2000000": (
+        {"VALUE_BYTES_MAX": "1934464"},
+        {"VALUE_BYTES_MAX": "1934465"},
+    ),
+}
+DIGEST = "a" * 64
+
+
+def parse(variables: dict[str, str]) -> Settings:
+    return parse_settings({f"QUIESCE_{name}": text for name, text in variables.items()})
+
+
+@pytest.mark.parametrize(("field", "default"), DEFAULTS.items())
+def test_a_setting_that_is_not_given_has_its_default(field: str, default: object) -> None:
+    assert getattr(parse({}), field) == default
+
+
+def test_every_setting_is_in_the_tables_of_this_module() -> None:
+    assert DEFAULTS.keys() == Settings.model_fields.keys()
+    assert {name.lower() for name in BOUNDS} == Settings.model_fields.keys() - {"tokens"}
+
+
+@pytest.mark.parametrize(("name", "least", "others"), [(n, b[0], b[2]) for n, b in BOUNDS.items()])
+def test_a_setting_may_be_its_least_and_not_less(
+    name: str, least: int, others: dict[str, str]
+) -> None:
+    # The base decides the least alarm delay, so the greatest base stands beside the least cap alone.
+    assert getattr(parse({**others, name: str(least)}), name.lower()) == least
+    with pytest.raises(ValueError, match=f"QUIESCE_{name}: .*greater than"):
+        parse({**others, name: str(least - 1)})
+
+
+@pytest.mark.parametrize(
+    ("name", "greatest", "others"), [(n, b[1], b[2]) for n, b in BOUNDS.items() if b[1] is not None]
+)
+def test_a_setting_may_be_its_greatest_and_not_more(
+    name: str, greatest: int, others: dict[str, str]
+) -> None:
+    assert getattr(parse({**others, name: str(greatest)}), name.lower()) == greatest
+    with pytest.raises(ValueError, match=name):
+        parse({**others, name: str(greatest + 1)})
+
+
+@pytest.mark.parametrize("name", [name for name, bounds in BOUNDS.items() if bounds[1] is None])
+def test_a_setting_without_a_greatest_may_be_any_number(name: str) -> None:
+    others = BOUNDS[name][2]
+    assert getattr(parse({**others, name: str(2**60)}), name.lower()) == 2**60
+
+
+def test_the_backoff_bounds_hold_for_base_and_cap_alike() -> None:
+    widest = {"BACKOFF_BASE_MS": "3600000", "BACKOFF_CAP_MS": "3600000"}
+    assert parse(widest).backoff_base_ms == 3_600_000
+    for name in widest:
+        with pytest.raises(ValueError, match=f"QUIESCE_{name}: .*less than or equal to 3600000"):
+            parse({**widest, name: "3600001"})
+
+
+@pytest.mark.parametrize(("relation", "holds", "breaks"), [(r, *p) for r, p in RELATIONS.items()])
+def test_two_settings_must_hold_together(
+    relation: str, holds: dict[str, str], breaks: dict[str, str]
+) -> None:
+    assert parse(holds)
+    with pytest.raises(ValueError, match="must hold together") as refused:
+        parse(breaks)
+    assert relation in str(refused.value)
+
+
+@pytest.mark.parametrize(("base_ms", "delay_ms"), [(1, 1), (2, 1), (3, 2), (100, 50), (101, 51)])
+def test_the_nearest_alarm_is_half_of_the_backoff_base_unless_set(
+    base_ms: int, delay_ms: int
+) -> None:
+    assert parse({"BACKOFF_BASE_MS": str(base_ms)}).alarm_delay_ms == delay_ms
+    assert parse({"BACKOFF_BASE_MS": "100", "ALARM_DELAY_MIN_MS": "7"}).alarm_delay_ms == 7
+
+
+@pytest.mark.parametrize("name", ["QUEUE_DEPTH", "TOKEN", "PREFIX", "BACKOFF_BASE_MS_"])
+def test_a_misspelt_variable_is_an_error_that_names_it(name: str) -> None:
+    """A misspelt limit would be no limit."""
+    with pytest.raises(ValueError, match=f"QUIESCE_{name}: "):
+        parse({name: "1"})
+
+
+def test_variables_of_others_are_left_alone() -> None:
+    assert parse_settings({"OTHER": "x", "quiesce_queue_depth_max": "1"}) == Settings()
+
+
+def test_an_empty_variable_is_no_variable() -> None:
+    assert parse({"QUEUE_DEPTH_MAX": ""}) == Settings()
+
+
+def test_every_wrong_variable_is_named_at_once() -> None:
+    with pytest.raises(ValueError, match="settings of this deployment") as refused:
+        parse({"QUEUE_DEPTH_MAX": "many", "ATTEMPTS_MAX": "0"})
+    assert "QUIESCE_QUEUE_DEPTH_MAX: " in str(refused.value)
+    assert "QUIESCE_ATTEMPTS_MAX: " in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["1.5", "many", "true", "0x10", "[1]", "1e3", " "])
+def test_a_number_is_a_number(text: str) -> None:
+    with pytest.raises(ValueError, match="QUIESCE_QUEUE_DEPTH_MAX: "):
+        parse({"QUEUE_DEPTH_MAX": text})
+
+
+def test_tokens_are_json_from_a_digest_to_a_principal_and_its_roles() -> None:
+    text = f'{{"{DIGEST}":{{"principal":"alice","roles":["submit","observe"],"prefix":"team-"}}}}'
+    expected = Token(principal="alice", roles=("submit", "observe"), prefix="team-")
+    assert parse({"TOKENS": text}).tokens == {DIGEST: expected}
+
+
+def test_a_token_has_no_roles_and_no_prefix_unless_they_are_given() -> None:
+    tokens = parse({"TOKENS": f'{{"{DIGEST}":{{"principal":"alice"}}}}'}).tokens
+    assert tokens == {DIGEST: Token(principal="alice", roles=(), prefix="")}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("nope", id="not-json"),
+        pytest.param('{"a":', id="cut-short"),
+        pytest.param("[" * 100_000, id="too-deep"),
+        pytest.param("[]", id="no-object"),
+        pytest.param(f'{{"{DIGEST}":"alice"}}', id="no-token"),
+        pytest.param(f'{{"{DIGEST}":{{"roles":[]}}}}', id="no-principal"),
+        pytest.param(f'{{"{DIGEST}":{{"principal":""}}}}', id="empty-principal"),
+        pytest.param(f'{{"{DIGEST}":{{"principal":"{"p" * 256}"}}}}', id="long-principal"),
+        pytest.param(f'{{"{DIGEST}":{{"principal":"p","roles":"submit"}}}}', id="roles-no-list"),
+        pytest.param(f'{{"{DIGEST}":{{"principal":"p","rules":[]}}}}', id="misspelt"),
+    ],
+)
+def test_tokens_that_are_not_lawful_are_an_error_that_names_the_variable(text: str) -> None:
+    with pytest.raises(ValueError, match="QUIESCE_TOKENS"):
+        parse({"TOKENS": text})
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        Settings().queue_depth_max = 1  # type: ignore[misc]
+    with pytest.raises(ValueError, match="frozen"):
+        Token(principal="p").principal = "q"  # type: ignore[misc]
