@@ -35,6 +35,8 @@ from quiesce.wake import Wake
 
 SUBMISSION_ROWS_WRITTEN = 2
 """What inserting a submission writes: the row and its id's index entry."""
+SUBMISSION_ROWS_READ = 1
+"""What inserting a submission reads: whether its id is taken."""
 RETRY_AFTER_S = 5
 
 
@@ -143,10 +145,11 @@ def _admit(lane: Lane, proposal: _Proposal, wake_: Wake) -> Receipt:
     _check_input(lane, proposal)
     _check_callback(lane, proposal)
     sequence = _check_room(lane, proposal, is_virgin=is_virgin)
+    charged_from = mark
     if is_virgin:
         _create_conversation(storage, proposal.request.conversation, wake_.now_ms)
-    # What the conversation itself has cost is its lane's; the submission pays for what follows.
-    created = storage.counts()
+        # What the conversation itself has cost is its lane's; the submission pays for what follows.
+        charged_from = storage.counts()
     wake_.count_mutation(
         mark,
         opened=1,
@@ -155,7 +158,7 @@ def _admit(lane: Lane, proposal: _Proposal, wake_: Wake) -> Receipt:
         # A child waits for its parent to establish it, and nothing can be done until then.
         is_actionable=proposal.request.parent is None,
     )
-    _insert(lane, proposal, sequence, wake_, created)
+    _insert(lane, proposal, sequence, wake_, charged_from)
     return Receipt(
         proposal.request.conversation,
         proposal.id,
@@ -284,7 +287,7 @@ def _insert(lane: Lane, proposal: _Proposal, sequence: int, wake_: Wake, mark: C
         "state": State.READY.value if request.parent is None else State.ADMITTED.value,
         "parent": None if request.parent is None else canonical_json(asdict(request.parent)),
         "state_since_ms": now_ms,
-        "rows_read": spent.rows_read,
+        "rows_read": spent.rows_read + SUBMISSION_ROWS_READ,
         "rows_written": spent.rows_written + SUBMISSION_ROWS_WRITTEN + wake_.slot.is_changed,
     }
     ledger.insert(lane.storage, columns)

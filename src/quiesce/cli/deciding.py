@@ -59,7 +59,10 @@ def deny(
     *,
     reason: WithReason = "",
 ) -> None:
-    """Deny what a submission asks for; its agent is told, and goes on."""
+    """Deny what a submission asks for.
+
+    Its agent is told, and goes on as it sees fit.
+    """
     chosen = operation or _only_one(session, submission, "approval")
     found = session.client.deny(session.conversation, submission, chosen, reason=reason)
     _done(session, found, f"denied {chosen}")
@@ -95,8 +98,9 @@ def resolve(
     ] = None,
     reason: WithReason = "",
 ) -> None:
-    """Say what became of a call that may have happened and left no result.
+    """Say what became of a call whose outcome is unknown.
 
+    It may have happened, and left no result; so it is not made again until somebody who looked says this.
     completed: it happened, and returned --result. failed: it happened, and failed for --reason. never-happened,
     safe-to-retry: it is made once more. abort: the submission ends here.
     """
@@ -131,14 +135,20 @@ def signal(
         ),
     ] = None,
 ) -> None:
-    """Deliver a signal; one that comes before it is waited for is kept."""
+    """Deliver a signal to a submission.
+
+    One that comes before it is waited for is kept until then.
+    """
     found = session.client.signal(session.conversation, submission, name, payload, key=key)
     _done(session, found, f"delivered {name}")
 
 
 @command(app, "abort", panel=PANEL, examples=["quiesce abort -c chat-1 sub_… -r 'ordered twice'"])
 def abort(session: Session, submission: SubmissionId, *, reason: WithReason = "") -> None:
-    """Ask that a submission ends; what has happened outside is not undone."""
+    """Ask that a submission ends.
+
+    What has happened outside is not undone.
+    """
     found = session.client.abort(session.conversation, submission, reason=reason)
     _done(session, found, "abort recorded")
 
@@ -147,7 +157,10 @@ def abort(session: Session, submission: SubmissionId, *, reason: WithReason = ""
     app, "retry", panel=PANEL, examples=["quiesce retry -c chat-1 sub_… -r 'provider is back'"]
 )
 def retry(session: Session, submission: SubmissionId, *, reason: WithReason = "") -> None:
-    """Let a quarantined submission run again, with its attempts forgotten."""
+    """Let a quarantined submission run again.
+
+    Its attempts are forgotten; what it has completed is kept.
+    """
     found = session.client.retry(session.conversation, submission, reason=reason)
     _done(session, found, "released")
 

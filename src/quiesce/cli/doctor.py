@@ -55,9 +55,10 @@ class Finding:
 
 @command(app, "doctor", panel=PANEL, examples=["quiesce doctor", "quiesce doctor -c chat-1 --json"])
 def doctor(session: Session) -> None:
-    """Check the URL, the token, its roles, the clocks, the deployment's health and its agents.
+    """Check the connection, the token, and the deployment.
 
-    Each finding says what to do about it. With -c, the conversation is looked at too.
+    The URL, the health, the clocks, the token and its roles, the agents, and with -c the conversation; each
+    finding says what to do about it. Nothing is changed.
     """
     worst = ExitCode.OK
     for finding in examine(session):

@@ -16,7 +16,7 @@ from quiesce.cli.session import (
     Url,
 )
 
-HELP = """Talk to a deployment of Quiesce: have work accepted, watch it, decide, and see what is owed.
+HELP = """Talk to a deployment of Quiesce: submit work, watch it, decide, and see what is owed.
 
 \b
 Try it on this machine, while `scripts/dev` runs:
@@ -25,8 +25,15 @@ Try it on this machine, while `scripts/dev` runs:
   quiesce submit -c chat-1 echo '"hello"' --wait 30
   quiesce submit -c chat-1 approval '{"question": "May I?"}' --watch
 
-Elsewhere, set QUIESCE_URL and QUIESCE_TOKEN first. Exit codes: 0 done; 1 refused, or settled without being
-completed; 2 wrong usage; 3 no deployment answers; 4 still open when the time to wait was over.
+Elsewhere, set QUIESCE_URL and QUIESCE_TOKEN first.
+
+\b
+Exit codes:
+  0  done; where a settlement was waited for, it is completed
+  1  refused, or settled without being completed
+  2  wrong usage; nothing was sent
+  3  no deployment answers there
+  4  still open when the time to wait was over
 """
 
 app = typer.Typer(

@@ -29,7 +29,10 @@ def explain(
         typer.Argument(metavar="[SUBMISSION]", help="Only this one; all that are open without it."),
     ] = None,
 ) -> None:
-    """Say for each open submission what it waits for, what would move it, and how old that is."""
+    """Say why each open submission is where it is.
+
+    What it waits for, what would move it, and how old that is: ok, aging after an hour, overdue after a day.
+    """
     if submission is not None:
         found = [session.client.explain_one(session.conversation, submission)]
     else:
@@ -54,7 +57,7 @@ def owed(
         typer.Argument(metavar="[CONVERSATION]...", help="Which ones; -c's without any."),
     ] = None,
 ) -> None:
-    """List what is open in one or more conversations and how long it has been so, the oldest first."""
+    """List what is open in several conversations, the oldest first."""
     found: list[Explanation] = []
     missing: Refused | None = None
     for conversation in conversations or [session.conversation]:
@@ -78,7 +81,7 @@ def owed(
 
 @command(app, "lane", panel=PANEL, examples=["quiesce lane -c chat-1"])
 def lane(session: Session) -> None:
-    """Show the lane of a conversation: what is open, what blocks it, its alarm, its cost."""
+    """Show a conversation: its queue, what blocks it, its alarm."""
     found = session.client.lane(session.conversation)
     if session.is_json:
         session.emit(found.document)
@@ -88,7 +91,10 @@ def lane(session: Session) -> None:
 
 @command(app, "pass", panel=PANEL, examples=["quiesce pass -c chat-1 -r 'provider is back'"])
 def force_pass(session: Session, *, reason: WithReason = "") -> None:
-    """Make a conversation look at its work now; it is recorded with your reason."""
+    """Make a conversation look at its work now.
+
+    It is never needed where all is well; it is recorded with your name and reason.
+    """
     found = session.client.force_pass(session.conversation, reason=reason)
     if session.is_json:
         session.emit(found.document)
@@ -99,7 +105,10 @@ def force_pass(session: Session, *, reason: WithReason = "") -> None:
 
 @command(app, "agents", panel=PANEL, examples=["quiesce agents", "quiesce agents --json"])
 def agents(session: Session) -> None:
-    """List the agents of the deployment and what each takes; --json has the schemas."""
+    """List the agents of the deployment, and what each takes.
+
+    With --json, each with the JSON Schemas of its input and output.
+    """
     found = session.client.agents()
     if session.is_json:
         session.emit(*(each.document for each in found))

@@ -2,7 +2,8 @@
 
 import shlex
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import Any, Literal
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -33,6 +34,9 @@ from quiesce.client.results import (
     Wait,
 )
 
+SHORT_ID = 12
+"""So much of a submission's id is enough to tell it from its neighbours."""
+
 type Age = Callable[[datetime], float]
 type Fact = tuple[str, RenderableType | None]
 
@@ -48,11 +52,23 @@ def facts(pairs: Iterable[Fact]) -> Table:
     return grid
 
 
+def indented(renderable: RenderableType) -> Padding:
+    """Set something in by two columns."""
+    return Padding(renderable, (0, 0, 0, 2), expand=False)
+
+
+def command_line(command: str | None) -> tuple[RenderableType, ...]:
+    """Show the command that moves a wait, on a line that can be copied."""
+    return () if command is None else (indented(Text(plain(command), style="cyan")),)
+
+
 def listing(*columns: str) -> Table:
     """Make a table without lines; identifiers fold rather than lose their end."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", show_edge=False)
     for column in columns:
-        table.add_column(column, overflow="fold", justify="right" if column == "#" else "left")
+        is_whole = column == "submission"
+        justify: Literal["left", "right"] = "right" if column == "#" else "left"
+        table.add_column(column, overflow="fold", no_wrap=is_whole, justify=justify)
     return table
 
 
@@ -70,7 +86,7 @@ def wait_line(wait: Wait) -> str:
     if wait.name is not None and wait.kind == "signal":
         said = f"signal {wait.name}"
     if wait.behind is not None:
-        said = f"{said} {wait.behind}"
+        said = f"behind {wait.behind[:SHORT_ID]}…"
     return plain(said)
 
 
@@ -129,19 +145,20 @@ def status(found: Status, age: Age) -> RenderableType:
             ("conversation", plain(found.conversation)),
             ("state", styled(found.state, STATE_STYLES)),
             ("waits for", None if wait is None else wait_detail(wait, age)),
-            ("moved by", None if move is None else Text(plain(move), style="cyan")),
             ("attempts", _attempts(found)),
             ("cost", None if found.settlement is not None else cost_line(found.cost)),
         ]
     )
-    parts: list[RenderableType] = [submission_line(found), Padding(shown, (0, 0, 0, 2))]
+    parts: list[RenderableType] = [submission_line(found), indented(shown), *command_line(move)]
     if found.settlement is not None:
         parts.append(settlement(found.settlement))
     return Group(*parts)
 
 
-def _attempts(found: Status) -> str:
-    said = f"{found.attempts} failed" if found.attempts else "none failed"
+def _attempts(found: Status) -> str | None:
+    if not found.attempts and not found.interruptions:
+        return None
+    said = f"{found.attempts} failed"
     if found.interruptions:
         said = f"{said}, {found.interruptions} interrupted in a row"
     if found.next_attempt_at is not None:
@@ -167,7 +184,7 @@ def settlement(found: Settlement) -> RenderableType:
             ("result", json_block(found.result) if found.is_completed else None),
         ]
     )
-    return Group(styled(found.outcome, OUTCOME_STYLES), Padding(shown, (0, 0, 0, 2)))
+    return Group(styled(found.outcome, OUTCOME_STYLES), indented(shown))
 
 
 def explanation(found: Explanation) -> RenderableType:
@@ -184,12 +201,11 @@ def explanation(found: Explanation) -> RenderableType:
             ("why", plain(found.why)),
             ("moved by", plain(found.moved_by)),
             ("until", until),
-            ("command", None if move is None else Text(plain(move), style="cyan")),
             ("age", Text.assemble(duration(found.age_ms / 1_000), ", ", freshness)),
             ("open", plain(others) if len(found.open_operations) > 1 else None),
         ]
     )
-    return Group(submission_line(found), Padding(shown, (0, 0, 0, 2)))
+    return Group(submission_line(found), indented(shown), *command_line(move))
 
 
 def owed(found: Iterable[Explanation]) -> Table:
@@ -213,9 +229,31 @@ def record_line(record: Record) -> Text:
     line = Text(no_wrap=True, overflow="ellipsis")
     line.append(f"{record.sequence:>5}  ", style="dim")
     line.append(f"{short_moment(record.created_at)}  ", style="dim")
-    line.append(f"{plain(record.kind):<18}", style="bold")
-    line.append(f" {json_line(record.payload)}")
+    line.append(f"{plain(record.kind):<21}", style="bold")
+    line.append(brief(record.payload))
     return line
+
+
+def brief(payload: Any) -> str:
+    """Say what matters of a record's payload; `quiesce records --json` has the rest."""
+    if not isinstance(payload, dict):
+        return json_line(payload)
+    said = [
+        f"{plain(name.removesuffix('_ms'))}={_value(name, value)}"
+        for name, value in payload.items()
+        if not _says_nothing(value) and not name.endswith("_digest") and name != "cost"
+    ]
+    return " ".join(said)
+
+
+def _says_nothing(value: Any) -> bool:
+    return value is None or value is False or value in ("", [], {})
+
+
+def _value(name: str, value: Any) -> str:
+    if name.endswith("_at_ms") and isinstance(value, int):
+        return short_moment(datetime.fromtimestamp(value / 1_000, UTC))
+    return plain(value) if isinstance(value, str) and " " not in value else json_line(value)
 
 
 def lane(found: Lane, age: Age) -> RenderableType:
@@ -225,13 +263,12 @@ def lane(found: Lane, age: Age) -> RenderableType:
     move = command_for(found.conversation, found.head or "", found.blocked_on)
     return Group(
         Text(plain(found.conversation), style="bold"),
-        Padding(
+        indented(
             facts(
                 [
                     ("submissions", counts or "none"),
                     ("head", None if found.head is None else plain(found.head)),
                     ("blocked on", blocked),
-                    ("moved by", None if move is None else Text(plain(move), style="cyan")),
                     ("generation", _generation(found)),
                     ("alarm", moment(found.alarm_at) or "none: nothing to wake up for"),
                     ("due", moment(found.due_at) or None),
@@ -239,9 +276,9 @@ def lane(found: Lane, age: Age) -> RenderableType:
                     ("last pass", _last_pass(found)),
                     ("cost", cost_line(found.cost)),
                 ]
-            ),
-            (0, 0, 0, 2),
+            )
         ),
+        *command_line(move),
     )
 
 

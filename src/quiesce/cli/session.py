@@ -17,6 +17,7 @@ from typing import Annotated, Any, Concatenate, Self
 import typer
 from pydantic_core import to_json
 from rich.console import Console, RenderableType
+from rich.text import Text
 
 from quiesce.cli.troubles import ExitCode, document_of, exit_code_of, tell
 from quiesce.client import BadArgument, Client, QuiesceError
@@ -109,6 +110,13 @@ class Session:
         """Print for a person, wrapped to the terminal."""
         for part in parts:
             self.out.print(part)
+
+    def show_line(self, line: Text) -> None:
+        """Print one line: cut off at the edge of a terminal, and whole for a pipe."""
+        if self.out.is_terminal:
+            self.out.print(line, no_wrap=True, overflow="ellipsis")
+        else:
+            self.out.print(line, soft_wrap=True)
 
     def emit(self, *documents: Any) -> None:
         """Print documents for a program, one a line, each at once."""

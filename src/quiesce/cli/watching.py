@@ -118,12 +118,12 @@ class Prose:
     def see(self, sight: Sight) -> None:
         """Print what is new."""
         if isinstance(sight, Record):
-            self.session.out.print(screens.record_line(sight), soft_wrap=True)
+            self.session.show_line(screens.record_line(sight))
         elif isinstance(sight, Settlement):
             self.session.show(screens.settlement(sight))
         elif (line := self._line(sight)) != self.said:
             self.said = line
-            self.session.out.print(Text(line), soft_wrap=True)
+            self.session.show_line(Text(line))
 
     def _line(self, found: Status) -> str:
         wait = found.waiting_for

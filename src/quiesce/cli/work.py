@@ -79,7 +79,10 @@ def submit(  # noqa: PLR0913 - each is an option of the command
         bool, typer.Option("--watch", help="Watch it until it is settled, and end as it ends.")
     ] = False,
 ) -> None:
-    """Have work accepted; from then on it is owed, whether anybody waits for it or not."""
+    """Have work accepted, and print its receipt.
+
+    From then on the work is owed, and is done whether anybody waits for it or not.
+    """
     conversation = session.conversation
     receipt = session.client.submit(
         conversation,
@@ -127,9 +130,10 @@ def watch_submission(
         typer.Option(metavar="SECONDS", min=0, help="Stop watching after so long; exit code 4."),
     ] = None,
 ) -> None:
-    """Watch a submission live: its state, what it waits for, its records as they come.
+    """Watch a submission live, until it is settled.
 
-    It ends when the submission is settled: with 0 if it was completed, with 1 if it failed or was aborted.
+    It shows the state, what is waited for, and the records as they come. It ends with 0 if the
+    submission was completed, with 1 if it failed or was aborted.
     """
     end_with(watch(session, submission, timeout))
 
@@ -148,7 +152,7 @@ def list_submissions(
     ] = None,
     limit: Annotated[int, typer.Option(metavar="COUNT", min=1, help="At most so many.")] = 100,
 ) -> None:
-    """List the submissions of a conversation, in the order of its queue."""
+    """List the submissions of a conversation, in its order."""
     found = session.client.submissions(
         session.conversation, state=state, page_size=min(limit, PAGE_MAX)
     )
@@ -163,7 +167,7 @@ def list_submissions(
 
 @command(app, "show", panel=PANEL, examples=["quiesce show -c chat-1 sub_…"])
 def show(session: Session, submission: SubmissionId) -> None:
-    """Show one submission: where it stands, what it waits for, and how it ended."""
+    """Show where one submission stands, and how it ended."""
     found = session.client.status(session.conversation, submission)
     if session.is_json:
         session.emit(found.document)
@@ -190,7 +194,10 @@ def records(
         str | None, typer.Option(metavar="SUBMISSION", help="Only those of this submission.")
     ] = None,
 ) -> None:
-    """Print the log of a conversation: every fact that was recorded, in order."""
+    """Print the log of a conversation.
+
+    It is every fact that was recorded, in order; with --json each with its whole payload and digest.
+    """
     found = (
         record
         for record in session.client.records(session.conversation, after=after, page_size=PAGE_MAX)
@@ -200,4 +207,4 @@ def records(
         if session.is_json:
             session.emit(record.document)
         else:
-            session.show(screens.record_line(record))
+            session.show_line(screens.record_line(record))

@@ -71,5 +71,6 @@ class StillOpen(QuiesceError):
     def __init__(self, status: Status) -> None:
         self.status = status
         wait = status.waiting_for
-        waits = "" if wait is None else f", waiting for {wait.kind}"
+        what = "" if wait is None else wait.operation or wait.name or wait.behind or ""
+        waits = "" if wait is None else f", waiting for {wait.kind} {what}".rstrip()
         super().__init__(f"{status.submission} is still {status.state}{waits}")
