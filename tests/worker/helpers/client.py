@@ -47,6 +47,28 @@ class Client:
         assert response.status_code in {200, 202}, response.text
         return str(response.json()["submission"])
 
+    def act(
+        self,
+        conversation: str,
+        submission: str,
+        action: str,
+        body: Mapping[str, Any],
+        *,
+        key: str | None = None,
+    ) -> httpx.Response:
+        """POST a command about a submission, such as `abort` or `approvals/question`."""
+        headers = {} if key is None else {"idempotency-key": key}
+        path = f"{submissions(conversation)}/{submission}/{action}"
+        return self.http.post(path, json=dict(body), headers=headers)
+
+    def waits(self, conversation: str, submission: str, kind: str) -> dict[str, Any]:
+        """Return the status once the submission waits for something of this kind."""
+
+        def holds(status: dict[str, Any]) -> bool:
+            return (status["waiting_for"] or {}).get("kind") == kind
+
+        return until(lambda: self.status(conversation, submission), holds)
+
     def settled(
         self, conversation: str, submission: str, timeout_s: float = TIMEOUT_S
     ) -> dict[str, Any]:
