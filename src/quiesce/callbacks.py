@@ -39,7 +39,8 @@ def _is_private(host: str) -> bool:
     try:
         return not ipaddress.ip_address(host).is_global
     except ValueError:
-        return host.endswith(_PRIVATE_NAMES) or host == _PRIVATE_NAMES[0]
+        name = host.removesuffix(".")
+        return name.endswith(_PRIVATE_NAMES) or name == _PRIVATE_NAMES[0]
 
 
 def sign(secret: str, body: str, now_ms: int) -> str:

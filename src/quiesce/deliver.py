@@ -3,13 +3,17 @@
 1. A delegation is owed to the child's Object until the child is established: admitted there, recorded here, and
    only then allowed to run. A parent that ends owes an abort instead, after the admission that it asked for.
 2. A settlement is owed to the parent's Object, and to a callback URL, until it is acknowledged.
-3. No answer is indeterminate: the message is owed again, at a durable time that grows. A definite refusal of a
-   child is its failure; a refusal that may pass is tried until the parent's deadline, or for a day.
-4. Eight at once, ten seconds each. Whatever is left is owed to the next pass.
+3. No answer is indeterminate: the message is owed again, at a durable time that grows, and in the end hourly. It is
+   never taken for a refusal. A child that is refused for good has failed; one that finds no room is asked for again
+   until its parent ends, or for a day.
+4. While a call is under way its delegation may be joined, let go, or told to abort. So whatever is written about it
+   is decided in a commit that reads it again.
+5. Eight at once, ten seconds each. What is told to others is on disk here first.
 """
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any
 
 from quiesce import (
@@ -42,30 +46,32 @@ TRY_S = 10.0
 GIVE_UP_MS = 86_400_000
 CALLBACK_TRIES_MAX = 16
 SUCCESS = range(200, 300)
-_PASSING = frozenset(
-    {
-        RefusalCode.QUEUE_FULL,
-        RefusalCode.RATE_LIMITED,
-        RefusalCode.UNAVAILABLE,
-        RefusalCode.DATABASE_FULL,
-        RefusalCode.FORBIDDEN,
-    }
-)
-"""Refusals that another try may not meet; `forbidden` while a deploy has reached only one of two Objects."""
+_NO_ROOM = frozenset({RefusalCode.QUEUE_FULL, RefusalCode.RATE_LIMITED, RefusalCode.DATABASE_FULL})
+"""Refusals that prove the child not to be admitted, since a child that is there is found before its room is looked
+at; another try may not meet them."""
+_PROVES_NOTHING = frozenset({RefusalCode.UNAVAILABLE, RefusalCode.FORBIDDEN})
+"""Refusals as good as no answer: an Object that cannot serve, or a deploy that has reached only one of the two."""
 
 
 async def deliver(lane: Lane, work: Pass) -> None:
     """Send what is due: for the head's children, and of the outbox what recovery has found."""
-    sending: list[Awaitable[None]] = []
+    sending: list[Callable[[], Coroutine[Any, Any, None]]] = []
     head = ledger.head(lane.storage)
     if head is not None:
         owed = owed_children(lane, head, lane.clock())
-        sending += [_child(lane, work, head, each) for each in owed]
+        sending += [partial(_child, lane, work, head, each) for each in owed]
     messages = work.messages or _owed_messages(lane)
     work.messages = []
-    sending += [_message(lane, work, each) for each in messages]
+    sending += [partial(_message, lane, work, each) for each in messages]
+    if sending:
+        # The settlement or the request that is told was committed a moment ago, and perhaps not synced.
+        await lane.storage.sync()
     for start in range(0, len(sending), AT_ONCE_MAX):
-        await asyncio.gather(*sending[start : start + AT_ONCE_MAX])
+        calls = [send() for send in sending[start : start + AT_ONCE_MAX]]
+        # Every call comes to its end before an error of one is let out: nothing runs on behind the pass.
+        for ended in await asyncio.gather(*calls, return_exceptions=True):
+            if ended is not None:
+                raise ended
 
 
 def _owed_messages(lane: Lane) -> list[Message]:
@@ -115,30 +121,36 @@ async def _child(lane: Lane, work: Pass, parent: Submission, child: OpenOperatio
     started = record_id(parent.id, child.operation, "started")
     if conversation_log.read(lane.storage, started) is None:
         reply = await _ask(lane, _admission(lane, parent, child))
-        if reply is None or reply.refused in _PASSING:
-            _again(lane, work, parent, child, reply)
+        if reply is None or reply.refused in _PROVES_NOTHING:
+            _again(lane, child)
             return
         if reply.refused is not None:
-            _refuse(lane, work, parent, child, reply)
+            _refused(lane, work, parent, child, reply)
             return
+        await lane.failpoints.reach("deliver:before")
         lane.storage.commit(lambda: _start(lane, parent, child))
         await lane.storage.sync()
+        await lane.failpoints.reach("deliver:after")
         work.delivered += 1
+    owed = operations.find(lane.storage, parent.sequence, child.operation)
+    if owed is None:
+        # It has been joined or let go meanwhile.
+        return
     address: dict[str, Any] = {
-        "conversation": child.detail["conversation"],
-        "submission": child.detail["submission"],
+        "conversation": owed.detail["conversation"],
+        "submission": owed.detail["submission"],
     }
     call: ports.Call = ports.EstablishChild(**address)
-    if child.detail["is_aborting"]:
+    if owed.detail["is_aborting"]:
         call = ports.AbortChild(**address, reason="its parent has ended")
     reply = await _ask(lane, call)
     if reply is None or reply.refused is not None:
-        _again(lane, work, parent, child, reply)
+        _again(lane, owed)
         return
+    await lane.failpoints.reach("deliver:before")
+    lane.storage.commit(lambda: _told(lane, owed))
+    await lane.failpoints.reach_after("deliver:after", lane.storage)
     work.delivered += 1
-    detail = {**child.detail, "is_owed": False}
-    if operations.find(lane.storage, parent.sequence, child.operation) is not None:
-        lane.storage.commit(lambda: operations.update_detail(lane.storage, child, detail))
 
 
 def _admission(lane: Lane, parent: Submission, child: OpenOperation) -> ports.AdmitChild:
@@ -164,7 +176,15 @@ def _admission(lane: Lane, parent: Submission, child: OpenOperation) -> ports.Ad
     )
 
 
+def _fresh(lane: Lane, child: OpenOperation) -> OpenOperation | None:
+    """Read a delegation again, inside the commit that writes about it; None when it is not open any more."""
+    return operations.find(lane.storage, child.submission_sequence, child.operation)
+
+
 def _start(lane: Lane, parent: Submission, child: OpenOperation) -> None:
+    """Record that the child is admitted, if it is still waited for."""
+    if _fresh(lane, child) is None:
+        return
     started = ChildStarted(operation=child.operation, submission=child.detail["submission"])
     identity = record_id(parent.id, child.operation, "started")
     end = conversation_log.tail(lane.storage)
@@ -172,24 +192,37 @@ def _start(lane: Lane, parent: Submission, child: OpenOperation) -> None:
     conversation_log.append(lane.storage, end, entry, lane.clock())
 
 
-def _again(
-    lane: Lane, work: Pass, parent: Submission, child: OpenOperation, reply: ports.Reply | None
-) -> None:
-    """Owe a delegation again at a later time; give it up when its child has been refused for too long."""
-    now_ms = lane.clock()
-    is_over = now_ms - child.opened_at_ms >= GIVE_UP_MS
-    if is_over and reply is not None and reply.refused is not None:
-        _refuse(lane, work, parent, child, reply)
-        return
-    tries = child.detail["tries"]
-    detail = {**child.detail, "tries": tries + 1, "next_try_ms": _next_try_ms(lane, tries)}
-    lane.storage.commit(lambda: operations.update_detail(lane.storage, child, detail))
+def _told(lane: Lane, child: OpenOperation) -> None:
+    """Owe a delegation nothing more, unless its abort has come to be owed since it was read."""
+    owed = _fresh(lane, child)
+    if owed is not None and owed.detail["is_aborting"] == child.detail["is_aborting"]:
+        operations.update_detail(lane.storage, owed, {**owed.detail, "is_owed": False})
 
 
-def _refuse(
+def _again(lane: Lane, child: OpenOperation) -> None:
+    """Owe a delegation again at a later time: nobody knows whether the call has arrived."""
+
+    def step() -> None:
+        owed = _fresh(lane, child)
+        if owed is None or owed.detail["is_aborting"] != child.detail["is_aborting"]:
+            return
+        tries = owed.detail["tries"]
+        next_try_ms = _next_try_ms(lane, tries, lane.settings.backoff_cap_ms)
+        detail = {**owed.detail, "tries": tries + 1, "next_try_ms": next_try_ms}
+        operations.update_detail(lane.storage, owed, detail)
+
+    lane.storage.commit(step)
+
+
+def _refused(
     lane: Lane, work: Pass, parent: Submission, child: OpenOperation, reply: ports.Reply
 ) -> None:
-    """A child that was refused for good has failed, and its parent is given that."""
+    """Take a child's refusal as its failure; ask again for one that found no room, while its parent wants it."""
+    is_wanted = not child.detail["is_aborting"]
+    is_early = lane.clock() - child.opened_at_ms < GIVE_UP_MS
+    if reply.refused in _NO_ROOM and is_wanted and is_early:
+        _again(lane, child)
+        return
     now_ms = lane.clock()
     joined = ChildJoined(
         operation=child.operation,
@@ -200,7 +233,10 @@ def _refuse(
     )
 
     def step() -> None:
-        waits.end_wait(lane.storage, parent.id, child, joined, now_ms)
+        owed = _fresh(lane, child)
+        if owed is None:
+            return
+        waits.end_wait(lane.storage, parent.id, owed, joined, now_ms)
         fresh = ledger.at(lane.storage, parent.sequence)
         assert fresh is not None
         waits.resume_if_decided(lane.storage, fresh, now_ms, Cost())
@@ -209,10 +245,12 @@ def _refuse(
     work.delivered += 1
 
 
-def _next_try_ms(lane: Lane, tries: int) -> int:
+def _next_try_ms(lane: Lane, tries: int, cap_ms: int) -> int:
+    """Return when to try again: paced, and like a parked lane after so many tries that nobody is likely there."""
     settings = lane.settings
-    delay_ms = backoff_ms(settings.backoff_base_ms, settings.backoff_cap_ms, tries, lane.jitter())
-    return lane.clock() + delay_ms
+    if tries >= settings.idle_wakes_max:
+        return lane.clock() + settings.parked_wake_ms
+    return lane.clock() + backoff_ms(settings.backoff_base_ms, cap_ms, tries, lane.jitter())
 
 
 async def _message(lane: Lane, work: Pass, message: Message) -> None:
@@ -224,14 +262,19 @@ async def _message(lane: Lane, work: Pass, message: Message) -> None:
         error = await _tell_parent(lane, submission, settled)
     else:
         error = await _call_back(lane, submission, settled)
+    await lane.failpoints.reach("deliver:before")
     if error is None:
         lane.storage.commit(lambda: _delivered(lane, message))
         work.delivered += 1
     elif message.kind is MessageKind.CALLBACK and message.tries + 1 >= CALLBACK_TRIES_MAX:
         lane.storage.commit(lambda: _give_up(lane, message, error))
     else:
-        at_ms = _next_try_ms(lane, message.tries)
+        is_callback = message.kind is MessageKind.CALLBACK
+        # A receiver of callbacks may be down for an hour before its message is given up.
+        cap_ms = lane.settings.parked_wake_ms if is_callback else lane.settings.backoff_cap_ms
+        at_ms = _next_try_ms(lane, message.tries, cap_ms)
         lane.storage.commit(lambda: outbox.postpone(lane.storage, message, at_ms, error))
+    await lane.failpoints.reach_after("deliver:after", lane.storage)
 
 
 async def _tell_parent(

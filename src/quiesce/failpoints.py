@@ -40,6 +40,9 @@ COMMITS = (
     "settle:after",
 )
 
+DELIVERIES = ("deliver:before", "deliver:after")
+"""Between another Object's answer and the commit that delivery makes about it, and behind that commit."""
+
 
 class Failpoints(Protocol):
     """Where a test may stop, break or end an incarnation."""
@@ -72,7 +75,7 @@ class ArmedFailpoints:
 
     def arm(self, name: str, action: Callable[[], Awaitable[None]]) -> None:
         """Arm one action at a named place."""
-        if name not in MAINTENANCE + COMMITS:
+        if name not in MAINTENANCE + COMMITS + DELIVERIES:
             message = f"{name!r} is no failpoint"
             raise LookupError(message)
         self._armed.setdefault(name, []).append(action)

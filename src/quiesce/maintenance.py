@@ -43,6 +43,18 @@ DELIVERIES_LEFT_UNFAILED = 5
 """From this retry on a failed begin ends normally: the platform drops an alarm after six retries."""
 
 
+_WITH_OPERATIONS = frozenset(
+    {
+        State.INPUT_APPLIED,
+        State.SUSPENDED,
+        State.UNKNOWN,
+        State.QUARANTINED,
+        State.TERMINALIZING,
+    }
+)
+"""The states in which a submission can have operations open, and so owe something to a child."""
+
+
 @dataclass(frozen=True, slots=True)
 class PassReport:
     """What one pass did, and why the lane is now quiet or not."""
@@ -155,7 +167,7 @@ def observe(lane: Lane, work: Pass) -> LaneView:
     if head is not None:
         decision = classify(repair.fold(lane, head, now_ms, is_head=True))
         parts.append(quiescence.of_decision(decision))
-        if head.state in {State.SUSPENDED, State.TERMINALIZING}:
+        if head.state in _WITH_OPERATIONS:
             parts += deliver.owed_by(operations.of_submission(lane.storage, head.sequence))
     owed = agenda.next_due(lane.storage)
     if owed is not None:
@@ -176,8 +188,7 @@ def _owed_at(owed: agenda.Entry) -> generation.Quiescence:
 
 
 def _may_owe_children(decided: tuple[Submission, Decision] | None) -> bool:
-    waits = {State.SUSPENDED, State.TERMINALIZING}
-    return decided is not None and decided[0].state in waits
+    return decided is not None and decided[0].state in _WITH_OPERATIONS
 
 
 async def _finish(lane: Lane, work: Pass) -> PassReport:

@@ -80,7 +80,8 @@ def conclude(
     Runs inside a commit; returns every submission that this has settled. `cost` is all the work before it.
     """
     closed: list[OpenOperation] = []
-    if submission.state is not State.READY:
+    if submission.epoch > 0:
+        # What was never claimed has opened nothing; what was, and is ready again, may have.
         closed = operations.of_submission(storage, submission.sequence)
     children = [each for each in closed if each.kind is OperationKind.CHILD]
     if closed:

@@ -3,12 +3,12 @@
 An operation that is left out is looked up, and taken only if there is exactly one that it can be.
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from quiesce.cli import screens
-from quiesce.cli.inputs import json_value
+from quiesce.cli.inputs import Given, json_value
 from quiesce.cli.session import Session, command
 from quiesce.cli.work import SubmissionId
 from quiesce.client import BadArgument, OpenOperation, Status
@@ -89,7 +89,7 @@ def resolve(
     operation: OperationId = None,
     *,
     result: Annotated[
-        Any,
+        Given | None,
         typer.Option(
             metavar="JSON",
             parser=json_value,
@@ -104,9 +104,16 @@ def resolve(
     completed: it happened, and returned --result. failed: it happened, and failed for --reason. never-happened,
     safe-to-retry: it is made once more. abort: the submission ends here.
     """
+    if resolution == "completed" and result is None:
+        raise BadArgument("say what the call returned: --result JSON, null if it returns nothing")
     chosen = operation or _only_one(session, submission, "unknown")
     found = session.client.resolve(
-        session.conversation, submission, chosen, resolution, result=result, reason=reason
+        session.conversation,
+        submission,
+        chosen,
+        resolution,
+        result=(result or Given()).value,
+        reason=reason,
     )
     _done(session, found, f"resolved {chosen} as {resolution}")
 
@@ -122,7 +129,7 @@ def signal(
     submission: SubmissionId,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name that its agent waits for.")],
     payload: Annotated[
-        Any,
+        Given | None,
         typer.Argument(
             metavar="[PAYLOAD]", parser=json_value, help="JSON, @FILE or -; null without it."
         ),
@@ -139,7 +146,9 @@ def signal(
 
     One that comes before it is waited for is kept until then.
     """
-    found = session.client.signal(session.conversation, submission, name, payload, key=key)
+    found = session.client.signal(
+        session.conversation, submission, name, (payload or Given()).value, key=key
+    )
     _done(session, found, f"delivered {name}")
 
 

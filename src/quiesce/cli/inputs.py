@@ -5,6 +5,7 @@
 """
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,21 @@ from pydantic_core import from_json
 HOW_TO_QUOTE = """in a shell, a string is '"hello"' and an object is '{"count": 3}'"""
 
 
-def json_value(text: str) -> Any:
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A JSON value that was given; null is one too, and None means that nothing was given."""
+
+    value: Any = None
+
+
+def json_value(text: str) -> Given:
     """Read the JSON that an argument stands for."""
     try:
         raw = _bytes_of(text)
     except OSError as error:
         raise typer.BadParameter(f"{text[1:]!r} cannot be read: {error.strerror}") from None
     try:
-        return from_json(raw, allow_inf_nan=False, cache_strings="none")
+        return Given(from_json(raw, allow_inf_nan=False, cache_strings="none"))
     except ValueError as error:
         raise typer.BadParameter(f"this is no JSON: {error}; {HOW_TO_QUOTE}") from None
 

@@ -162,7 +162,8 @@ class Picture:
             parts.append(screens.submission_line(self.status))
         if self.records:
             hidden = max(0, len(self.records) - room)
-            title = f"{len(self.records)} records" + (f", {hidden} earlier" if hidden else "")
+            noun = "record" if len(self.records) == 1 else "records"
+            title = f"{len(self.records)} {noun}" + (f", {hidden} earlier" if hidden else "")
             parts.append(Rule(Text(title, style="dim"), style="dim", align="left"))
             parts += [screens.record_line(each) for each in self.records[-room:]]
         if self.settlement is None:

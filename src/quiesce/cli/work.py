@@ -1,12 +1,12 @@
 """The commands for work: have it accepted, watch it, list and show it, read its log."""
 
 from itertools import islice
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from quiesce.cli import screens
-from quiesce.cli.inputs import json_value
+from quiesce.cli.inputs import Given, json_value
 from quiesce.cli.session import Session, command
 from quiesce.cli.troubles import ExitCode
 from quiesce.cli.watching import watch
@@ -45,7 +45,7 @@ def submit(  # noqa: PLR0913 - each is an option of the command
         str, typer.Argument(metavar="AGENT", help="Who does the work; `quiesce agents` lists them.")
     ],
     work: Annotated[
-        Any,
+        Given,
         typer.Argument(
             metavar="INPUT", parser=json_value, help="JSON, @FILE, or - for standard input."
         ),
@@ -87,7 +87,7 @@ def submit(  # noqa: PLR0913 - each is an option of the command
     receipt = session.client.submit(
         conversation,
         agent,
-        work,
+        work.value,
         key=key,
         mode=mode,
         deadline_ms=None if deadline is None else round(deadline * 1_000),

@@ -122,6 +122,7 @@ class Conversation(Host):
         operation: str,
         resolution: Resolution,
         result: Any = None,
+        *,
         reason: str = "looked it up",
     ) -> Accepted:
         """Say what became of an unknown call."""

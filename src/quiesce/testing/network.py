@@ -1,7 +1,7 @@
 """What lies between simulated Objects, and between them and callback URLs: a network that can fail.
 
 By default every call arrives once and is answered. A test puts its own rule in place to lose requests, lose
-answers, or deliver twice; whatever happens, the caller only ever learns an answer or that there was none.
+answers, deliver twice or much later; whatever happens, the caller only ever learns an answer or that there was none.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from quiesce.testing.conversation import Conversation
     from quiesce.testing.deployment import Deployment
 
-type Fate = Literal["arrives", "lost", "answer-lost", "twice"]
+type Fate = Literal["arrives", "lost", "answer-lost", "twice", "late"]
 type Rule = Callable[[str, str], Fate]
 
 
@@ -45,6 +45,8 @@ class Network:
     calls: list[tuple[str, str]] = field(default_factory=list)
     """Every call that was made: the conversation that it was for, and its text."""
     posts: list[Post] = field(default_factory=list)
+    late: list[tuple[str, str]] = field(default_factory=list)
+    """The calls that are still under way, though their callers have given them up."""
 
 
 class SimulatedOutside:
@@ -58,7 +60,9 @@ class SimulatedOutside:
         network = self._deployment.network
         network.calls.append((conversation, text))
         fate = network.rule(conversation, text)
-        if fate == "lost":
+        if fate == "late":
+            network.late.append((conversation, text))
+        if fate in {"lost", "late"}:
             raise StorageUnavailable("the call was lost")
         target = self._deployment.conversation(conversation)
         answer = await _arrive(target, text)
@@ -83,3 +87,8 @@ async def _arrive(target: "Conversation", text: str) -> str:
         return await asyncio.shield(task)
     except Crashed as crash:
         raise StorageUnavailable(f"the called Object died: {crash}") from None
+    except asyncio.CancelledError:
+        if not task.cancelled():
+            # It is the caller who is cancelled; the called Object goes on.
+            raise
+        raise StorageUnavailable("the called Object died") from None
