@@ -22,6 +22,7 @@ from quiesce.ids import (
     canonical_json,
     digest,
     parse_json,
+    plain_json,
     record_id,
     submission_id,
 )
@@ -106,7 +107,7 @@ def _propose(request: Request) -> _Proposal:
     except ValueError as error:
         message = f"the input is not JSON that can be stored: {error}"
         raise Refusal(RefusalCode.INVALID_REQUEST, message) from None
-    terms = canonical_json(
+    terms = plain_json(
         {
             "agent": request.agent,
             "mode": request.mode,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from quiesce.ids import canonical_json, parse_json
+from quiesce.ids import parse_json, plain_json
 from quiesce.storage import Row, Storage
 
 type EntryKind = Literal["deadline", "message", "buried"]
@@ -44,7 +44,7 @@ def add(storage: Storage, entry: Entry) -> None:
         entry.at_ms,
         entry.kind,
         entry.subject,
-        canonical_json(dict(entry.detail)),
+        plain_json(dict(entry.detail)),
     )
 
 

@@ -78,25 +78,26 @@ async def attempt(
     lane: Lane, agent: Agent, fence: Fence, run: Run, submitted: Any, *, limit_ms: int
 ) -> Ended:
     """Run the agent's handler once, for at most `limit_ms`, and say how it ended."""
-    task = asyncio.create_task(_handle(lane, agent, fence, run, submitted))
-    told = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    told: asyncio.Future[None] = asyncio.Future(loop=loop)
 
     def tell() -> None:
         fence.unwind(UnwindReason.ABORTED, "somebody asked for the abort")
-        told.set()
+        if not told.done():
+            told.set_result(None)
 
     lane.running[fence.submission] = tell
-    listener = asyncio.create_task(told.wait())
+    # Started at once: a handler that never waits has ended when this returns, without a turn of the event loop.
+    task = asyncio.Task(_handle(lane, agent, fence, run, submitted), loop=loop, eager_start=True)
     try:
-        await asyncio.wait(
-            {task, listener}, timeout=limit_ms / 1_000, return_when="FIRST_COMPLETED"
-        )
+        if not task.done():
+            ends: set[asyncio.Future[Any]] = {task, told}
+            await asyncio.wait(ends, timeout=limit_ms / 1_000, return_when="FIRST_COMPLETED")
     finally:
-        listener.cancel()
         lane.running.pop(fence.submission, None)
     if task.done():
         return Ended(task.result())
-    is_late = not told.is_set()
+    is_late = not told.done()
     task.cancel()
     run.cancel_calls()
     left = {task, *run.calls_under_way()}

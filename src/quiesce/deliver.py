@@ -32,7 +32,7 @@ from quiesce.conversation_log import Entry
 from quiesce.errors import RefusalCode, StorageUnavailable
 from quiesce.generation import Autonomous, DueAt, Quiescence
 from quiesce.generation_record import Cost
-from quiesce.ids import canonical_json, parse_json, record_id
+from quiesce.ids import parse_json, plain_json, record_id
 from quiesce.lane import Lane, Pass
 from quiesce.ledger import Submission
 from quiesce.operations import OpenOperation, OperationKind
@@ -304,7 +304,7 @@ async def _call_back(
     problem = callbacks.problem_with(url, lane.settings)
     if problem is not None:
         return problem
-    body = canonical_json(_callback_body(lane, submission, settled), depth_max=48)
+    body = plain_json(_callback_body(lane, submission, settled))
     headers = {
         "content-type": "application/json",
         "idempotency-key": f"{submission.id}/callback",

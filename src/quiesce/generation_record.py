@@ -98,12 +98,17 @@ def parse_record(text: str) -> GenerationRecord:
     Raises NewerStorage when newer code wrote it, Corruption when it cannot be read.
     """
     try:
-        version = _Version.model_validate_json(text).schema_version
-        if version > SCHEMA_VERSION:
-            message = (
-                f"this Object's storage has version {version}, this code knows {SCHEMA_VERSION}"
-            )
-            raise NewerStorage(message)
         return GenerationRecord.model_validate_json(text)
     except ValidationError as error:
+        _refuse_newer(text)
         raise Corruption("the generation record is readable", str(error)[:300]) from None
+
+
+def _refuse_newer(text: str) -> None:
+    try:
+        version = _Version.model_validate_json(text).schema_version
+    except ValidationError:
+        return
+    if version > SCHEMA_VERSION:
+        message = f"this Object's storage has version {version}, this code knows {SCHEMA_VERSION}"
+        raise NewerStorage(message)

@@ -16,8 +16,6 @@ from pydantic_core import from_json, to_json
 
 JSON_DEPTH_MAX = 40
 """Values nest no deeper. pydantic's serializer gives up at 49 levels in the Worker's runtime, at 255 on a host."""
-ENVELOPE_DEPTH = 4
-"""What we store wraps a value in so many levels at most."""
 _CONTAINERS = (dict, list, tuple, set, frozenset)
 
 ConversationId = NewType("ConversationId", str)
@@ -32,20 +30,24 @@ OPERATION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@~-]{0,219}")
 IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?")
 
 
-def canonical_json(value: Any, depth_max: int = JSON_DEPTH_MAX) -> str:
+def canonical_json(value: Any) -> str:
     """Return the one JSON text of `value`: sorted keys, no spaces, no NaN.
 
     Raises ValueError for what JSON cannot say: NaN, infinities, lone surrogates, integers beyond the
-    interpreter's digit limit, nesting beyond `depth_max`, sets, or types without a JSON form.
+    interpreter's digit limit, nesting beyond JSON_DEPTH_MAX, sets, or types without a JSON form.
     """
-    _check_containers(value, depth_max)
-    plain = parse_json(to_json(value, inf_nan_mode="constants"))
+    _check_containers(value)
+    return plain_json(parse_json(to_json(value, inf_nan_mode="constants")))
+
+
+def plain_json(value: Any) -> str:
+    """Return the one JSON text of what is plain JSON already, and no deeper than we store."""
     return json.dumps(
-        plain, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+        value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
     )
 
 
-def _check_containers(value: Any, depth_max: int) -> None:
+def _check_containers(value: Any) -> None:
     """Refuse sets, whose order and so whose text differ from one process to the next, and what nests too deep."""
     waiting = [(value, 1)]
     while waiting:
@@ -53,8 +55,8 @@ def _check_containers(value: Any, depth_max: int) -> None:
         if isinstance(each, set | frozenset):
             raise ValueError("a set has no order, and so no one JSON text: sort it into a list")  # noqa: TRY004
         if isinstance(each, dict | list | tuple):
-            if depth > depth_max:
-                raise ValueError(f"it nests deeper than {depth_max} levels")
+            if depth > JSON_DEPTH_MAX:
+                raise ValueError(f"it nests deeper than {JSON_DEPTH_MAX} levels")
             inner = each.values() if isinstance(each, dict) else each
             waiting.extend((one, depth + 1) for one in inner if isinstance(one, _CONTAINERS))
 
@@ -74,7 +76,7 @@ def digest(text: str) -> str:
 
 def submission_id(conversation: ConversationId, principal: str, key: str) -> SubmissionId:
     """Derive a submission's id from who asked for it, where, and under which idempotency key."""
-    return SubmissionId("sub_" + digest(canonical_json([conversation, principal, key]))[:32])
+    return SubmissionId("sub_" + digest(plain_json([conversation, principal, key]))[:32])
 
 
 def operation_id(name: str, ordinal: int, key: str | None = None) -> OperationId:

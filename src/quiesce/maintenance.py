@@ -350,10 +350,12 @@ async def on_request(lane: Lane) -> None:
     if lane.is_repaired or lane.hurt is not None or lane.gates.passing > 0:
         return
     now_ms = lane.clock()
-    slot_ms = await lane.storage.alarm_at_ms()
-    record = wake.load(lane.storage)
-    if record is None or (slot_ms is None and _may_be_in_delivery(lane, now_ms)):
+    if _may_be_in_delivery(lane, now_ms):
         return
+    record = wake.load(lane.storage)
+    if record is None or not (record.is_owed or record.due_at_ms is not None or record.nonterminal):
+        return
+    slot_ms = await lane.storage.alarm_at_ms()
     moment = Moment(now_ms, 0.0, slot_ms)
     repaired, _ = generation.ensure(
         record, moment, lane.settings, deployment=lane.agents.deployment
@@ -371,4 +373,4 @@ async def on_request(lane: Lane) -> None:
 def _may_be_in_delivery(lane: Lane, now_ms: int) -> bool:
     """Say whether an alarm that was armed here may be on its way: its slot is empty from the delivery on."""
     armed_at_ms = lane.armed_at_ms
-    return armed_at_ms is not None and now_ms < armed_at_ms + generation.STALE_ALARM_MS
+    return armed_at_ms is not None and abs(now_ms - armed_at_ms) < generation.STALE_ALARM_MS

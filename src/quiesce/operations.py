@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from quiesce.errors import IllegalMove
-from quiesce.ids import OperationId, canonical_json, parse_json
+from quiesce.ids import OperationId, parse_json, plain_json
 from quiesce.storage import Row, Storage
 
 
@@ -84,7 +84,7 @@ def open_(storage: Storage, operation: OpenOperation) -> None:
         operation.arguments_digest,
         operation.opened_at_ms,
         operation.due_at_ms,
-        canonical_json(dict(operation.detail)),
+        plain_json(dict(operation.detail)),
     )
 
 
@@ -107,7 +107,7 @@ def update_detail(storage: Storage, operation: OpenOperation, detail: Mapping[st
     """Replace what is known of an open operation; raises IllegalMove when it is not open any more."""
     updated = storage.write(
         "UPDATE operations SET detail = ? WHERE submission_sequence = ? AND operation = ? AND state = ?",
-        canonical_json(dict(detail)),
+        plain_json(dict(detail)),
         operation.submission_sequence,
         operation.operation,
         operation.state.value,

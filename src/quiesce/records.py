@@ -18,13 +18,11 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from quiesce.errors import Corruption
 from quiesce.ids import (
-    ENVELOPE_DEPTH,
-    JSON_DEPTH_MAX,
     RecordId,
     SubmissionId,
-    canonical_json,
     digest,
     parse_json,
+    plain_json,
 )
 from quiesce.states import OutcomeKind
 
@@ -357,15 +355,15 @@ class Record:
 
 def payload_json(payload: Payload) -> str:
     """Return the canonical JSON of a payload without its kind, which has a column of its own."""
-    fields = payload.model_dump(mode="json", exclude={"kind"})
-    return canonical_json(fields, JSON_DEPTH_MAX + ENVELOPE_DEPTH)
+    # What a payload holds has its canonical JSON form already; only the fields around it are new.
+    return plain_json(payload.model_dump(mode="json", exclude={"kind"}))
 
 
 def content_digest(
     record_id: RecordId, kind: str, submission: str | None, epoch: int, payload: str
 ) -> str:
     """Digest what a record says: identity, kind, owner, epoch, version and payload."""
-    return digest(canonical_json([record_id, kind, submission, epoch, RECORD_VERSION, payload]))
+    return digest(plain_json([record_id, kind, submission, epoch, RECORD_VERSION, payload]))
 
 
 def chain_digest(previous: str, sequence: int, content: str, created_at_ms: int) -> str:

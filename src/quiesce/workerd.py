@@ -41,9 +41,18 @@ def jitter() -> float:
     return random.random()  # noqa: S311 - spreads retries, keeps no secret
 
 
+def drawn_name() -> str:
+    """Draw a name that nothing else has."""
+    return f"{random.getrandbits(128):032x}"
+
+
 def is_platform_error(error: BaseException) -> bool:
     """Say whether an exception came from the platform: a reset, a lost connection, a deploy."""
     return isinstance(error, StorageUnavailable | JsException)
+
+
+def _tell_nobody() -> None:
+    """Say nothing of what was written."""
 
 
 class WorkerdStorage:
@@ -62,6 +71,8 @@ class WorkerdStorage:
         self._kv_reads = 0
         self._kv_writes = 0
         self._alarm_writes = 0
+        self.on_written: Callable[[], None] = _tell_nobody
+        """Called when a step has been committed."""
 
     def execute(self, sql: str, *params: SqlValue) -> list[Row]:
         """Run one statement and drain its cursor at once."""
@@ -114,10 +125,11 @@ class WorkerdStorage:
             box.run(lambda: step(slot))
             if slot.is_changed:
                 self._alarm_writes += 1
+                # Neither is awaited: both have taken effect when they return, and an await is a turn of the loop.
                 if slot.at_ms is None:
-                    await self._raw.deleteAlarm()
+                    self._raw.deleteAlarm()
                 else:
-                    await self._raw.setAlarm(min(slot.at_ms, ALARM_AT_MS_MAX))
+                    self._raw.setAlarm(min(slot.at_ms, ALARM_AT_MS_MAX))
 
         try:
             await self._raw.transaction(body)
@@ -125,6 +137,7 @@ class WorkerdStorage:
                 await self._raw.sync()
         except JsException as error:
             raise box.error or _storage_error(error) from None
+        self.on_written()
         return box.value
 
     def commit[T](self, step: Callable[[], T]) -> T:
@@ -134,6 +147,7 @@ class WorkerdStorage:
             self._raw.transactionSync(lambda: box.run(step))
         except JsException as error:
             raise box.error or _storage_error(error) from None
+        self.on_written()
         return box.value
 
     async def sync(self) -> None:
@@ -272,8 +286,11 @@ class HttpRequest:
         read = bytearray()
         if stream is None or stream is jsnull:
             return b"", True
-        reader = stream.getReader()
+        length = self.header("content-length") or ""
         try:
+            if length.isdecimal() and int(length) <= bytes_max:
+                return (await self._request.arrayBuffer()).to_bytes(), True
+            reader = stream.getReader()
             while not (chunk := await reader.read()).done:
                 read += chunk.value.to_bytes()
                 if len(read) > bytes_max:
@@ -331,3 +348,8 @@ async def _call(env: Any, conversation: str, method: str, text: str) -> str:
         return str(await getattr(namespace.getByName(conversation), method)(text))
     except (JsException, OSError) as error:
         raise StorageUnavailable(str(error)) from None
+
+
+def log(line: str) -> None:
+    """Write one line to the Worker's log."""
+    js.console.log(line)
