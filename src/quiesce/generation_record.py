@@ -58,7 +58,7 @@ class GenerationRecord(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[1]
     dirty: Counter
     processed: Counter
     nonterminal: Count = 0
@@ -86,9 +86,9 @@ class _Version(BaseModel):
     schema_version: int
 
 
-FIRST = GenerationRecord(dirty="0", processed="0")
+FIRST = GenerationRecord(schema_version=1, dirty="0", processed="0")
 """What a virgin Object is about to have: nothing owed."""
-RECOVERED = GenerationRecord(dirty="1", processed="0")
+RECOVERED = GenerationRecord(schema_version=1, dirty="1", processed="0")
 """What an Object starts from that has tables and no readable record: one useful pass."""
 
 

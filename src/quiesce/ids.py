@@ -64,7 +64,8 @@ def _check_containers(value: Any) -> None:
 def parse_json(text: str | bytes) -> Any:
     """Parse JSON from outside without ever recursing in C.
 
-    Raises ValueError with the parser's sentence: malformed, too deep, NaN or an infinity, a lone surrogate.
+    Raises ValueError with the parser's sentence: malformed, too deep, NaN or Infinity, a lone surrogate. A number
+    beyond a double, such as 1e400, comes back as an infinity, which canonical_json refuses.
     """
     return from_json(text, allow_inf_nan=False, cache_strings="none")
 

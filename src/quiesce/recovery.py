@@ -14,8 +14,8 @@ The precedence is a numbered list; the first rule that applies decides.
  7. Its attempts or interruptions are exhausted: settle it failed, or quarantine it, as its agent declares; one that
     is quarantined awaits an operator.
  8. It waits for approvals, signals, timers or children: close what is due; suspend it while one is undecided;
-    resume it when none is; run it again beside them if it has a retry time. (9, what a delegation owes to its
-    child, is delivery's to do, and never blocks this.)
+    resume it when none is; run it again beside them if it has a retry time, or its attempt died. (9, what a
+    delegation owes to its child, is delivery's to do, and never blocks this.)
 10. It is admitted and its parent has not established it: await the parent.
 12. Its retry time lies ahead: await it. An attempt died and its delay has not been set: set it.
 13. This deployment lacks its agent's version: await a deployment that has it, looking once in a while.
@@ -297,8 +297,9 @@ def _waiting(evidence: Evidence) -> Decision | None:
     )
     if due:
         return CloseDue(due)
-    if not is_suspended and evidence.not_before_ms is not None:
-        # It is to run again beside its waits: another branch failed retryably, or has got further.
+    if not is_suspended and (evidence.not_before_ms is not None or evidence.is_owned):
+        # It is to run again beside its waits: another branch failed retryably, or has got further, or the attempt
+        # died and nobody knows whether it had opened them all.
         return None
     if not is_suspended:
         return Suspend()

@@ -55,7 +55,7 @@ def row(place: int, state: State = State.READY, **columns: Any) -> dict[str, Any
         "mode": "queue",
         "input": "{}",
         "input_digest": "d" * 64,
-        "terms": "{}",
+        "terms": '{"callback_url":null}',
         "accepted_at_ms": NOW + place,
         "state": state.value,
         "state_since_ms": NOW + place,

@@ -23,7 +23,7 @@ from contract.ground import (
     row,
     step_entry,
 )
-from quiesce import conversation_log, ledger, operations, schema, settlement
+from quiesce import agenda, conversation_log, ledger, operations, schema, settlement
 from quiesce.conversation_log import Entry, Tail
 from quiesce.errors import Corruption, IllegalMove
 from quiesce.generation_record import Cost
@@ -281,7 +281,7 @@ async def check_progress_is_a_record_of_ones_own_behind_a_place(open_storage: Op
 def _settle(storage: Storage, place: int, verdict: Any = None, now_ms: int = NOW) -> None:
     submission = at(storage, place)
     chosen = verdict or Completed({"ok": True})
-    storage.commit(lambda: settlement.settle(storage, submission, chosen, now_ms, COST))
+    storage.commit(lambda: settlement.conclude(storage, submission, chosen, now_ms, COST))
 
 
 async def check_lg_8_settling_is_the_record_and_the_row(open_storage: OpenStorage) -> None:
@@ -312,7 +312,7 @@ async def check_lg_8_a_submission_is_settled_exactly_once(open_storage: OpenStor
         for verdict in (Completed({"ok": True}), Completed({"ok": False}), Aborted("late")):
             error = refusal_of(
                 storage,
-                lambda late=late, verdict=verdict: settlement.settle(
+                lambda late=late, verdict=verdict: settlement.conclude(
                     storage, late, verdict, NOW + 1, COST
                 ),
             )
@@ -324,7 +324,9 @@ async def check_lg_9_a_stale_attempt_cannot_settle(open_storage: OpenStorage) ->
     storage = await conversation(open_storage)
     stale = claim(storage, 1)
     ledger.move(storage, stale, State.INPUT_APPLIED, NOW, owner="two", epoch=2)
-    error = refusal_of(storage, lambda: settlement.settle(storage, stale, Completed(1), NOW, COST))
+    error = refusal_of(
+        storage, lambda: settlement.conclude(storage, stale, Completed(1), NOW, COST)
+    )
     assert isinstance(error, IllegalMove)
 
 
@@ -394,31 +396,112 @@ async def check_an_abort_keeps_its_reason(open_storage: OpenStorage) -> None:
     assert not read.recorded.effects_may_have_happened
 
 
+def _open(
+    storage: Storage,
+    name: str,
+    kind: OperationKind = OperationKind.TOOL,
+    state: OperationState = OperationState.PREPARED,
+    **detail: Any,
+) -> None:
+    identity_ = OperationId(name)
+    says = {"name": name, **detail}
+    opened = OpenOperation(1, identity_, kind, state, "d" * 64, NOW, None, says)
+    operations.open_(storage, opened)
+
+
 async def check_what_was_open_is_closed_and_what_may_have_happened_is_listed(
     open_storage: OpenStorage,
 ) -> None:
     storage = await conversation(open_storage)
     claim(storage, 1)
     for name, effect in (("charge", "uncertain"), ("notify", "idempotent")):
-        operations.open_(
-            storage,
-            OpenOperation(
-                1,
-                OperationId(name),
-                OperationKind.TOOL,
-                OperationState.PREPARED,
-                "d" * 64,
-                NOW,
-                None,
-                {"name": name, "effect": effect, "call": 1},
-            ),
-        )
+        _open(storage, name, effect=effect, call=1)
     _settle(storage, 1, Aborted("not wanted"))
     assert operations.of_submission(storage, 1) == []
     read = settlement.read(storage, at(storage, 1))
     assert read is not None
     assert read.recorded.effects_may_have_happened
     assert read.recorded.unknown_operations == ["charge"]
+
+
+async def check_what_a_released_submission_had_open_is_closed_too(
+    open_storage: OpenStorage,
+) -> None:
+    """An operator's retry brings a quarantined submission to ready with what it waits for still open."""
+    storage = await conversation(open_storage, row(1, epoch=1, input=None), row(2))
+    _open(storage, "ask", OperationKind.APPROVAL, OperationState.WAITING)
+    assert at(storage, 1).state is State.READY
+    _settle(storage, 1, Aborted("not wanted"))
+    assert operations.of_submission(storage, 1) == []
+
+
+async def check_a_submission_with_children_is_reserved_and_settled_when_they_are(
+    open_storage: OpenStorage,
+) -> None:
+    """What it will say is fixed at once; each child is owed an abort, and nothing else is open."""
+    storage = await conversation(open_storage)
+    claim(storage, 1, epoch=3)
+    _open(storage, "charge", effect="uncertain", call=1)
+    _open(storage, "ship", OperationKind.CHILD, OperationState.WAITING)
+    _settle(storage, 1, Aborted("not wanted"), now_ms=NOW + 5)
+    reserved = at(storage, 1)
+    assert (reserved.state, reserved.owner) == (State.TERMINALIZING, None)
+    assert settlement.read(storage, reserved) is None
+    assert conversation_log.tail(storage).head == 1, (
+        "it holds the lane until its children have settled"
+    )
+    (child,) = operations.of_submission(storage, 1)
+    assert child.operation == "ship"
+    assert child.detail["is_aborting"]
+    assert child.detail["is_owed"]
+    operations.close(storage, child)
+    storage.commit(lambda: settlement.settle_reserved(storage, reserved, NOW + 9, COST))
+    read = settlement.read(storage, at(storage, 1))
+    assert read is not None
+    assert (read.recorded.outcome, read.recorded.reason) == (OutcomeKind.ABORTED, "not wanted")
+    assert read.recorded.unknown_operations == ["charge"]
+    assert conversation_log.tail(storage).head == 2
+    _check_laws(storage)
+
+
+async def check_a_detaching_abort_settles_at_once_and_lists_the_children(
+    open_storage: OpenStorage,
+) -> None:
+    storage = await conversation(open_storage)
+    claim(storage, 1)
+    _open(storage, "ship", OperationKind.CHILD, OperationState.WAITING)
+    _settle(storage, 1, Aborted("not wanted", detaches=True))
+    read = settlement.read(storage, at(storage, 1))
+    assert read is not None
+    assert read.recorded.effects_may_have_happened
+    assert read.recorded.unknown_operations == ["ship"]
+    assert operations.of_submission(storage, 1) == []
+
+
+async def check_nothing_is_settled_as_reserved_that_was_not(open_storage: OpenStorage) -> None:
+    storage = await conversation(open_storage, row(1, State.TERMINALIZING))
+    found = at(storage, 1)
+    error = refusal_of(storage, lambda: settlement.settle_reserved(storage, found, NOW, COST))
+    assert isinstance(error, Corruption)
+
+
+async def check_settling_ends_the_deadline_and_owes_whoever_asked_to_be_told(
+    open_storage: OpenStorage,
+) -> None:
+    """In the same commit: no deadline is left to wake the lane, and no message can be forgotten."""
+    told = row(
+        1,
+        deadline_at_ms=NOW + 50,
+        parent='{"conversation":"p"}',
+        terms='{"callback_url":"https://example.com/x"}',
+    )
+    storage = await conversation(open_storage, told, row(2))
+    agenda.add(storage, agenda.deadline(1, NOW + 50))
+    claim(storage, 1)
+    _settle(storage, 1)
+    _settle(storage, 2, Aborted("not wanted"))
+    subjects = [each.subject for each in agenda.due(storage, NOW + 50, 10)]
+    assert subjects == [f"{identity(1)}/callback", f"{identity(1)}/parent"]
 
 
 async def check_a_settlement_that_stands_in_the_log_is_finished_in_the_ledger(
@@ -436,14 +519,14 @@ async def check_a_settlement_that_stands_in_the_log_is_finished_in_the_ledger(
     found = at(storage, 1)
     assert found.is_settled_in_log
     assert found.is_open
-    storage.commit(lambda: settlement.finish_from_history(storage, found, NOW + 60_000))
+    storage.commit(lambda: settlement.finish_from_history(storage, found))
     settled = at(storage, 1)
     assert (settled.state, settled.outcome, settled.owner) == (State.SETTLED, "failed", None)
     assert settled.settled_at_ms == NOW + 5, "when it was settled, and not when the row followed"
     assert len(_log(storage)) == 3, "nothing is appended for it"
     assert conversation_log.tail(storage).settled == 1
     _check_laws(storage)
-    error = refusal_of(storage, lambda: settlement.finish_from_history(storage, found, NOW))
+    error = refusal_of(storage, lambda: settlement.finish_from_history(storage, found))
     assert isinstance(error, IllegalMove)
 
 
@@ -452,13 +535,13 @@ async def check_nothing_is_finished_from_a_history_that_does_not_say_so(
 ) -> None:
     storage = await conversation(open_storage)
     found = claim(storage, 1)
-    error = refusal_of(storage, lambda: settlement.finish_from_history(storage, found, NOW))
+    error = refusal_of(storage, lambda: settlement.finish_from_history(storage, found))
     assert isinstance(error, Corruption)
     impostor = Entry(
         settlement.settlement_id(identity(1)), identity(1), 1, TimerFired(operation="t")
     )
     append(storage, impostor)
-    error = refusal_of(storage, lambda: settlement.finish_from_history(storage, found, NOW))
+    error = refusal_of(storage, lambda: settlement.finish_from_history(storage, found))
     assert isinstance(error, Corruption)
 
 
@@ -467,7 +550,7 @@ async def check_a_settlement_whose_commit_fails_was_never_there(open_storage: Op
     owned = claim(storage, 1)
 
     def step() -> None:
-        settlement.settle(storage, owned, Completed(1), NOW, COST)
+        settlement.conclude(storage, owned, Completed(1), NOW, COST)
         raise ValueError("no")
 
     before = everything(storage)

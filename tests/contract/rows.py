@@ -23,14 +23,16 @@ from contract.ground import (
     row,
     step_entry,
 )
-from quiesce import ledger, operations, schema, signals
+from quiesce import agenda, ledger, operations, outbox, schema, signals
 from quiesce.errors import IllegalMove
 from quiesce.generation_record import Cost
 from quiesce.ids import OperationId, SubmissionId
 from quiesce.ledger import Submission
 from quiesce.operations import OpenOperation, OperationKind, OperationState
+from quiesce.outbox import Message, MessageKind
 from quiesce.signals import Signal
 from quiesce.states import OPEN, OWNED, State, is_lawful
+from quiesce.storage import Storage
 
 UNLAWFUL: tuple[tuple[str, State, dict[str, Any]], ...] = (
     ("settled without an outcome", State.SETTLED, {"outcome": None}),
@@ -302,34 +304,81 @@ async def check_a_record_of_the_attempt_that_owns_it_is_progress(
     assert not at(storage, 1).has_progressed
 
 
-async def check_deadlines_are_found_the_earliest_first(open_storage: OpenStorage) -> None:
-    storage = await conversation(open_storage)
-    assert ledger.next_deadline_ms(storage) is None
-    for place, at_ms in ((1, NOW + 30), (3, NOW + 10), (4, NOW + 10), (5, NOW + 20)):
-        ledger.add_deadline(storage, place, at_ms)
-    assert ledger.next_deadline_ms(storage) == NOW + 10
-    assert ledger.due_deadlines(storage, NOW + 20, 10) == [3, 4, 5]
-    assert ledger.due_deadlines(storage, NOW + 20, 2) == [3, 4]
-    assert ledger.due_deadlines(storage, NOW + 9, 10) == []
-
-
-async def check_a_deadline_is_dropped_with_its_submission_only(open_storage: OpenStorage) -> None:
-    rows = (row(1, deadline_at_ms=NOW + 10), row(2, deadline_at_ms=NOW + 10), row(3))
-    storage = await conversation(open_storage, *rows)
-    for place in (1, 2):
-        ledger.add_deadline(storage, place, NOW + 10)
-    ledger.drop_deadline(storage, at(storage, 3))
-    ledger.drop_deadline(storage, at(storage, 1))
-    assert ledger.due_deadlines(storage, NOW + 10, 10) == [2]
-    ledger.drop_deadline(storage, at(storage, 2))
-    assert ledger.next_deadline_ms(storage) is None
-
-
 async def check_open_submissions_are_counted_by_state(open_storage: OpenStorage) -> None:
     rows = (row(1, State.SETTLED), row(2, State.SUSPENDED), row(3), row(4), row(5, State.SETTLED))
     storage = await conversation(open_storage, *rows)
     assert ledger.counts_by_state(storage, 1) == {State.SUSPENDED: 1, State.READY: 2}
     assert ledger.counts_by_state(storage, 3) == {State.READY: 2}
+
+
+# The agenda and the outbox.
+
+
+def _due(storage: Storage, at_ms: int, limit: int = 10) -> list[str]:
+    return [each.subject for each in agenda.due(storage, at_ms, limit)]
+
+
+async def check_what_is_due_is_found_the_earliest_first(open_storage: OpenStorage) -> None:
+    storage = await conversation(open_storage)
+    assert agenda.next_due(storage) is None
+    for place, at_ms in ((1, NOW + 30), (3, NOW + 10), (4, NOW + 10), (5, NOW + 20)):
+        agenda.add(storage, agenda.deadline(place, at_ms))
+    assert agenda.next_due(storage) == agenda.deadline(3, NOW + 10)
+    assert _due(storage, NOW + 20) == ["3", "4", "5"]
+    assert _due(storage, NOW + 20, limit=2) == ["3", "4"]
+    assert _due(storage, NOW + 9) == []
+
+
+async def check_what_is_done_with_is_owed_no_more(open_storage: OpenStorage) -> None:
+    storage = await conversation(open_storage)
+    for place in (1, 2):
+        agenda.add(storage, agenda.deadline(place, NOW))
+    assert agenda.remove(storage, agenda.deadline(1, NOW))
+    assert not agenda.remove(storage, agenda.deadline(1, NOW))
+    assert not agenda.remove(storage, agenda.deadline(2, NOW + 1)), "it is known by its time too"
+    assert _due(storage, NOW) == ["2"]
+
+
+async def check_a_message_is_owed_until_it_is_delivered(open_storage: OpenStorage) -> None:
+    storage = await conversation(open_storage)
+    outbox.owe(storage, MessageKind.PARENT, identity(1), NOW)
+    outbox.owe(storage, MessageKind.CALLBACK, identity(1), NOW)
+    message = _message(storage, NOW)
+    assert (message.submission, message.tries, message.since_ms) == (identity(1), 0, NOW)
+    assert outbox.delivered(storage, message)
+    assert not outbox.delivered(storage, message), "a second sender finds it delivered"
+    assert len(_due(storage, NOW)) == 1
+
+
+async def check_a_message_that_failed_is_owed_again_later(open_storage: OpenStorage) -> None:
+    storage = await conversation(open_storage)
+    outbox.owe(storage, MessageKind.CALLBACK, identity(1), NOW)
+    first = _message(storage, NOW)
+    outbox.postpone(storage, first, NOW + 100, "e" * 1_000)
+    assert _due(storage, NOW + 99) == []
+    again = _message(storage, NOW + 100)
+    assert (again.tries, again.since_ms, again.last_error) == (1, NOW, "e" * 300)
+    outbox.postpone(storage, first, NOW + 50, "late")
+    assert _due(storage, NOW + 99) == [], "who read it before it was postponed changes nothing"
+
+
+async def check_a_message_that_was_given_up_is_kept_and_can_be_revived(
+    open_storage: OpenStorage,
+) -> None:
+    storage = await conversation(open_storage)
+    outbox.owe(storage, MessageKind.CALLBACK, identity(1), NOW)
+    outbox.bury(storage, _message(storage, NOW), "gone")
+    assert agenda.next_due(storage) is None, "it wakes nobody"
+    kept = agenda.buried(storage, f"{identity(1)}/callback")
+    assert kept is not None
+    assert kept.detail["last_error"] == "gone"
+    assert outbox.revive(storage, MessageKind.CALLBACK, identity(1), NOW + 5)
+    assert not outbox.revive(storage, MessageKind.CALLBACK, identity(1), NOW + 5)
+    assert _message(storage, NOW + 5).tries == 0
+
+
+def _message(storage: Storage, at_ms: int) -> Message:
+    return outbox.message_of(agenda.due(storage, at_ms, 1)[0])
 
 
 # Open operations.

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from quiesce import headers, routes, verbs, wire
+from quiesce import asks, headers, routes, verbs, wire
 from quiesce.access import Role, authenticate
 from quiesce.agent import Registry
 from quiesce.errors import Refusal, RefusalCode
@@ -34,7 +34,7 @@ def command(
     path, _, query = path.partition("?")
     sent = {"authorization": "Bearer all", **(sent_headers or {})}
     route = routes.find(method, path)
-    request = routes.Request(method, path, query, sent.get)
+    request = asks.Request(method, path, query, sent.get)
     call = routes.open_call(route, request, SETTINGS, Registry([]))
     if route.body is not None:
         call = routes.with_body(call, body)

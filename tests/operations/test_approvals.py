@@ -1,8 +1,8 @@
 """Approvals: a person decides, or time does, in the transaction that says so; waiting costs nothing.
 
-DA-1 to DA-4, DA-6 to DA-8, DA-10, AL-1 to AL-5, AL-8, LG-18, LG-20, EV-34 to EV-38, EV-44, EV-45; S3, S85, S87,
-S111, S112. Policies that decide by themselves (DA-9, DA-11 to DA-13) are not part of Quiesce: a handler that needs no person asks
-none. EV-34 to EV-38 are also every commit of `test_crashes.py`.
+DA-1 to DA-4, DA-6 to DA-8, DA-10, AL-1, AL-2, AL-5, AL-8, LG-18, LG-20, EV-36, EV-38, EV-44, EV-45; S3, S85, S87,
+S111, S112. Policies that decide by themselves (DA-9, DA-11 to DA-13) are not part of Quiesce: a handler that needs
+no person asks none. EV-34 to EV-38 are also commits of `tests/operations/test_crashes.py`.
 """
 
 from typing import Any

@@ -46,6 +46,7 @@ def test_three_approvals_are_asked_together_and_the_run_goes_on_once(together: T
         assert kinds(lane, submission).count("approval-requested") == 3
         for operation in ("ask-0", "ask-2"):
             lane.approve(submission, operation)
+            assert state_of(lane, submission) is State.SUSPENDED
             deployment.run_until_quiet()
             assert state_of(lane, submission) is State.SUSPENDED
         assert deployment.advance(HOUR_MS) == 0
@@ -266,13 +267,11 @@ def test_a_wait_behind_a_slow_step_is_opened_although_another_branch_waits(
 def test_a_retryable_failure_beside_a_wait_is_tried_again_without_the_wait(
     together: Together,
 ) -> None:
-    """The mail that tells the person to decide has failed once: were it not sent again, nobody would ever decide."""
+    """The mail that tells the person has failed once: were it not sent again, nobody would ever decide."""
     world = World(mail=[Retryable("the mail server is down"), "sent"])
 
     async def handle(run: Run, _value: Any) -> list[Any]:
-        decision, sent = await together(
-            run.approval("ask"), run.step("mail", world.act, "mail")
-        )
+        decision, sent = await together(run.approval("ask"), run.step("mail", world.act, "mail"))
         return [decision.approved, sent]
 
     with deployed(handle) as (deployment, lane):
@@ -319,9 +318,7 @@ def test_a_wait_beside_a_timer_wakes_for_the_timer_and_stays_suspended() -> None
     """Wait-all over a clock and a person: the timer's end is recorded, and the Run goes on only after both."""
 
     async def handle(run: Run, _value: Any) -> list[Any]:
-        slept_ms, decision = await gathered(
-            run.sleep("nap", delay_ms=HOUR_MS), run.approval("ask")
-        )
+        slept_ms, decision = await gathered(run.sleep("nap", delay_ms=HOUR_MS), run.approval("ask"))
         return [slept_ms, decision.approved]
 
     with deployed(handle) as (deployment, lane):

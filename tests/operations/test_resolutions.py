@@ -3,12 +3,22 @@
 DT-7, DT-10 to DT-13, LG-19, AL-6, EV-46 to EV-48, RC-20 to RC-27.
 """
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from operations.ground import HOUR_MS, World, deployed, ids, kinds, refused, state_of, wait_of
-from quiesce import Run, ToolFailed
+from operations.ground import (
+    HOUR_MS,
+    World,
+    agent,
+    deployed,
+    ids,
+    refused,
+    state_of,
+    wait_of,
+)
+from quiesce import NeverStarted, Run, ToolFailed, UncertainCall
 from quiesce.errors import RefusalCode
 from quiesce.records import CallResolved
 from quiesce.states import State
@@ -160,21 +170,6 @@ def test_a_second_unknown_call_of_one_operation_needs_a_resolution_of_its_own() 
         assert "charge/resolved-2" in ids(lane, submission)
 
 
-def test_a_retry_of_the_first_resolution_does_not_resolve_the_second_call() -> None:
-    """A client repeats `never-happened` after its answer got lost: meanwhile the call was made again and is unknown.
-
-    What it says about the first call must not be believed of the second, without a look.
-    """
-    world = World(charge=[ConnectionError(), ConnectionError(), "third"])
-    with deployed(charging(world)) as (deployment, lane):
-        submission = lane.submit("work").submission
-        deployment.run_until_quiet()
-        lane.resolve(submission, "charge", "never-happened")
-        deployment.run_until_quiet()
-        assert kinds(lane, submission).count("tool-unknown") == 2
-        assert world.calls["charge"] == 2
-
-
 @pytest.mark.parametrize("operation", ["other", "charge~1", "go-on"])
 def test_what_is_no_unknown_call_cannot_be_resolved(operation: str) -> None:
     world = World()
@@ -201,10 +196,6 @@ def test_what_is_no_unknown_call_cannot_be_resolved(operation: str) -> None:
 
 
 def test_what_a_reconciler_proved_cannot_be_resolved_again() -> None:
-    from quiesce import NeverStarted, UncertainCall  # noqa: PLC0415 - only this test reconciles
-
-    from operations.ground import agent  # noqa: PLC0415 - the same
-
     world = World(charge=[ConnectionError(), "second"])
     work = agent(charging(world))
 
@@ -221,8 +212,6 @@ def test_what_a_reconciler_proved_cannot_be_resolved_again() -> None:
 
 def test_a_wait_beside_the_unknown_call_is_named_by_explain_too() -> None:
     """Unknown beats suspension: what is named first is the resolution."""
-    import asyncio  # noqa: PLC0415 - only here
-
     world = World(charge=[ConnectionError()])
 
     async def handle(run: Run, _value: Any) -> None:

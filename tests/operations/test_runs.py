@@ -1,7 +1,7 @@
 """What holds for a Run as a whole: divergence, versions, deadlines, counting, quarantine.
 
-S4, S14 for operations, S61, S62, S104, S115, S116, S118, RUN-030; LG-17's intent. The counting of attempts without operations is
-tested in tests/stages.
+S4, S14 for operations, S32, S34, S35, S40, S58, S62, S104, S115, S116, S118, RUN-030, AD-3, AO-5. The counting of
+attempts without operations is tested in tests/stages.
 """
 
 import asyncio
@@ -176,7 +176,9 @@ async def answer(_run: Run, _value: Any) -> str:
     return "new"
 
 
-def test_work_of_a_version_that_is_missing_waits_visibly_and_ends_by_itself_after_a_deploy() -> None:
+def test_work_of_a_version_that_is_missing_waits_visibly_and_ends_by_itself_after_a_deploy() -> (
+    None
+):
     """S4, S115: looked at once an hour, not in a loop; picked up at the first event after the deploy."""
     old, new = agent(ask, version="1"), agent(answer, version="2")
     with deployed(old) as (deployment, lane):

@@ -1,6 +1,6 @@
 """Tools: a call that may have an effect is prepared, made once, and settled, or becomes unknown and visible.
 
-DT-1 to DT-3, DT-6 to DT-9, EV-29 to EV-31, AL-6, RUN-031's core; S99, S106, S113, S114. The model's own tools are
+DT-1 to DT-3, DT-6 to DT-9, EV-29 to EV-31, AL-6; S99, S106, S113, S114. The model's own tools are
 not tested here.
 """
 
@@ -434,7 +434,9 @@ def test_a_value_that_cannot_be_stored_settles_failed_and_is_not_retried(
     ],
 )
 def test_a_crash_around_an_uncertain_call_never_makes_it_twice(
-    failpoint: str, calls: int, is_unknown: bool
+    failpoint: str,
+    calls: int,
+    is_unknown: bool,  # noqa: FBT001
 ) -> None:
     """EV-29, DT-4: prepared and not settled is unknown, whether or not the call was made."""
     world = World()

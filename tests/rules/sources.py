@@ -24,12 +24,25 @@ DECISIONS = (
     "quiescence",
     "invariants",
 )
-BOOKS = ("storage", "schema", "wake", "ledger", "conversation_log", "operations", "signals")
+BOOKS = (
+    "storage",
+    "schema",
+    "wake",
+    "agenda",
+    "ledger",
+    "conversation_log",
+    "operations",
+    "signals",
+    "outbox",
+    "following",
+)
 STAGES = (
     "failpoints",
+    "audience",
     "lane",
     "settlement",
     "waits",
+    "callbacks",
     "admission",
     "commands",
     "deciding",
@@ -37,9 +50,12 @@ STAGES = (
     "journal",
     "joining",
     "waiting",
+    "children",
     "run",
     "attempt",
     "repair",
+    "ports",
+    "deliver",
     "drain",
     "maintenance",
     "inspection",
@@ -49,23 +65,58 @@ HOST = (
     "access",
     "headers",
     "wire",
+    "verbs",
     "shapes",
+    "events",
+    "watching",
     "dispatch",
+    "asks",
     "routes",
+    "publications",
+    "streaming",
+    "timers",
     "workerd",
     "conversation_object",
     "router",
 )
+WORKER = (*WORDS, *DECISIONS, *BOOKS, *STAGES, *HOST)
+"""What a Worker imports."""
 TESTING = (
     "testing.crashing",
     "testing.virtual_time",
     "testing.sqlite_storage",
+    "testing.network",
     "testing.host",
     "testing.conversation",
     "testing.deployment",
     "testing",
 )
-ORDER = (*WORDS, *DECISIONS, *BOOKS, *STAGES, *HOST, *TESTING)
+CALLERS = (
+    "client.results",
+    "client.errors",
+    "client.exchange",
+    "client.address",
+    "client.transport",
+    "client.carrying",
+    "client.calls",
+    "client.awaiting",
+    "client.blocking",
+    "client",
+    "cli",
+    "cli.wording",
+    "cli.inputs",
+    "cli.troubles",
+    "cli.screens",
+    "cli.session",
+    "cli.watching",
+    "cli.work",
+    "cli.deciding",
+    "cli.doctor",
+    "cli.operating",
+    "cli.main",
+)
+"""The programs that call a deployment from outside."""
+ORDER = (*WORKER, *TESTING, *CALLERS)
 """Every module of the package but its own `__init__`, which only names what is public."""
 
 PUBLIC = "__init__"

@@ -10,7 +10,7 @@ from rules.sources import MODULES, calls_of, functions_of, imports_of
 BROAD = frozenset({"Exception", "BaseException"})
 SWALLOWERS = {
     "attempt": {"_handle"},  # An application's error becomes the attempt's outcome.
-    "repair": {"_bounded"},  # The failure of an agent's reconciler proves nothing about the call.
+    "repair": {"_answer"},  # The failure of an agent's reconciler proves nothing about the call.
     "conversation_object": {"call"},  # The host's edge: no stack crosses the border.
     "router": {"fetch"},  # The host's edge.
     "testing.conversation": {"_deliver"},  # The platform survives whatever a handler raises.

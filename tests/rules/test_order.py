@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from rules.sources import (
     BOOKS,
+    CALLERS,
     DECISIONS,
     MODULES,
     ORDER,
@@ -14,6 +15,7 @@ from rules.sources import (
     PUBLIC,
     TESTING,
     WORDS,
+    WORKER,
     imports_for_types_of,
     imports_of,
     path_of,
@@ -65,15 +67,19 @@ def test_what_the_package_makes_public_comes_from_modules_of_the_order() -> None
     assert own_imports(PUBLIC) <= set(ORDER)
 
 
-def test_no_module_of_the_worker_imports_what_is_shipped_for_tests() -> None:
-    worker = set(MODULES) - set(TESTING)
-    assert [module for module in worker if own_imports(module) & set(TESTING)] == []
+def test_no_module_of_the_worker_imports_what_is_shipped_for_tests_and_callers() -> None:
+    shipped = {*TESTING, *CALLERS}
+    assert [module for module in (*WORKER, PUBLIC) if own_imports(module) & shipped] == []
+
+
+def test_a_caller_knows_the_words_of_the_contract_and_nothing_of_the_engine() -> None:
+    known = {*WORDS, *CALLERS}
+    assert [module for module in CALLERS if own_imports(module) - known] == []
 
 
 def test_no_module_of_the_worker_looks_ahead_for_a_type() -> None:
     """Only the testing kit may name the type of what holds it."""
-    worker = set(MODULES) - set(TESTING)
-    assert [module for module in worker if imports_for_types_of(module)] == []
+    assert [module for module in WORKER if imports_for_types_of(module)] == []
 
 
 def test_words_decisions_and_books_import_nothing_from_outside_that_can_act() -> None:

@@ -13,18 +13,23 @@ import pytest
 from rules.sources import (
     BOOKS,
     DECISIONS,
-    ORDER,
     ROOT,
+    TESTING,
     WORDS,
+    WORKER,
     calls_of,
     functions_of,
     imports_of,
     tree_of,
 )
 
+KEPT = (*WORKER, *TESTING)
+"""Whose purity is kept: callers are ordinary programs."""
 PLATFORM = frozenset({"js", "pyodide", "workers", "_pyodide_entrypoint_helper"})
 PLATFORM_MODULES = {
-    "workerd": {"js", "pyodide"},
+    "timers": {"js", "pyodide"},
+    "streaming": {"js", "pyodide"},
+    "workerd": {"js", "pyodide", "workers"},
     "conversation_object": {"workers"},
     "router": {"workers"},
 }
@@ -48,24 +53,32 @@ ASYNC_MODULES = {
     "fence",  # What was written is on disk before the very next act.
     "run",
     "attempt",
+    "ports",
+    "deliver",
     "repair",  # It may ask an agent's reconciler.
     "drain",
     "maintenance",
     "inspection",  # Waiting for a settlement, and reading the alarm slot.
+    "events",
+    "watching",
     "dispatch",
+    "streaming",
     "workerd",
     "conversation_object",
     "router",
     "testing.sqlite_storage",
+    "testing.network",
     "testing.host",
     "testing.conversation",
 }
 SQL_MODULES = {
     "schema",
+    "agenda",
     "ledger",
     "conversation_log",
     "operations",
     "signals",
+    "following",  # Reads on behind a place of the log.
     "fence",  # What every write of an attempt must still find; no book, and stands before each.
 }
 STORES = {"workerd", "testing.sqlite_storage"}
@@ -78,7 +91,7 @@ def roots_imported(module: str) -> set[str]:
 
 def importers_of(roots: frozenset[str]) -> dict[str, set[str]]:
     """Map each module that imports any of these libraries to those that it imports."""
-    found = {module: roots_imported(module) & roots for module in ORDER}
+    found = {module: roots_imported(module) & roots for module in KEPT}
     return {module: imported for module, imported in found.items() if imported}
 
 
@@ -109,7 +122,7 @@ def test_only_what_writes_an_instant_knows_the_calendar() -> None:
 def test_no_module_asks_for_the_present_time() -> None:
     asked = {
         (module, called)
-        for module in ORDER
+        for module in KEPT
         for called, _ in calls_of(module)
         if called.rpartition(".")[2] in NOW
     }
@@ -119,7 +132,7 @@ def test_no_module_asks_for_the_present_time() -> None:
 def test_async_stands_only_where_the_outside_world_is_awaited() -> None:
     found = {
         module
-        for module in ORDER
+        for module in KEPT
         if any(isinstance(each, ast.AsyncFunctionDef) for each in functions_of(module))
     }
     assert found == ASYNC_MODULES
@@ -137,7 +150,7 @@ def sql_calls_of(module: str) -> list[ast.Call]:
 
 
 def test_sql_is_executed_only_in_books() -> None:
-    found = {module for module in ORDER if module not in STORES and sql_calls_of(module)}
+    found = {module for module in KEPT if module not in STORES and sql_calls_of(module)}
     assert found == SQL_MODULES
 
 

@@ -34,24 +34,33 @@ def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, contract_root: Path
 ) -> Iterator[serving.Server]:
     """The Worker under test; a module names its settings in VARIABLES, and MOVES_CLOCK if it moves time."""
+    variables = getattr(request.module, "VARIABLES", {})
+    moves_clock = getattr(request.module, "MOVES_CLOCK", False)
     folder = tmp_path_factory.mktemp("runtime")
-    worker = worker_with(getattr(request.module, "VARIABLES", {}))
-    worker["roots"] = [{"folder": str(HERE / "src")}, *worker["roots"], {"folder": str(contract_root)}]
+    with serve(folder, variables, contract_root, moves_clock=moves_clock) as running:
+        yield running
+
+
+def serve(
+    folder: Path, variables: dict[str, str], contract_root: Path, *, moves_clock: bool = False
+) -> serving.Server:
+    """Start a server whose state, clock and log lie in a folder."""
+    worker = worker_with(variables)
+    roots = worker["roots"]
+    worker["roots"] = [{"folder": str(HERE / "src")}, *roots, {"folder": str(contract_root)}]
     worker["main"] = MAIN
     worker["durableObjects"] = {
         **worker.get("durableObjects", {}),
         "PROBES": "ProbeObject",
         "BOOKS": "BookObject",
     }
-    moves_clock = getattr(request.module, "MOVES_CLOCK", False)
-    with serving.Server.start(
+    return serving.Server.start(
         [worker],
         persist=folder / "state",
         clock=folder / "clock" if moves_clock else None,
         log=folder / "log",
         snapshot=True,
-    ) as running:
-        yield running
+    )
 
 
 @pytest.fixture(scope="session")

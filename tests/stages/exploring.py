@@ -49,6 +49,8 @@ STOPS = frozenset(
     }
 )
 """Where an actor stops. `dirty:before` is the same place as not having begun, `mutation:armed` as `dirty:after`."""
+MOVES_MAX = 200
+"""No schedule within the bounds is nearly as long."""
 LATE_MS = 2_000
 """Enough for the successor that begin armed to be past due."""
 
@@ -376,6 +378,7 @@ class Schedule:
 
     def check(self, before: "Seen") -> None:
         """Check what must hold after every step."""
+        assert not self.lane.errors, f"a pass failed: {self.lane.errors}"
         after = self.seen()
         record, slot_ms = self.record, self.lane.alarm_at_ms
         unbegun = any(
@@ -474,7 +477,7 @@ def insert_row(lane: Lane, key: str, now_ms: int) -> None:
             "mode": "queue",
             "input": '"body"',
             "input_digest": digest('"body"'),
-            "terms": "{}",
+            "terms": '{"callback_url":null,"deadline_ms":null,"mode":"queue"}',
             "accepted_at_ms": now_ms,
             "state": State.READY.value,
             "state_since_ms": now_ms,
@@ -532,6 +535,7 @@ def _play(
                 done += last
                 schedule.check(before)
                 explored.moves += 1
+            assert len(done) < MOVES_MAX, "a schedule that never ends"
             moves = schedule.moves()
             state = schedule.fingerprint()
             if not moves or state in visited:

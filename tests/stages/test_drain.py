@@ -1,11 +1,11 @@
 """Drain and attempt: order, counting, delays, exhaustion, deadlines, fences, and how a handler may end.
 
-What cannot happen: S38, S47 and S54: a settlement's record and its row are one commit, so there are no two ledgers
-to disagree; `classify` lets the log win all the same, and the laws of an export name the difference. S46: nothing
-that a handler waits for can come only from itself: a signal may be sent by anyone, and a wait may have a deadline.
-S56: startup reads one value. S59: attempts, interruptions and deadlines are separate limits, each with a name. S106:
-control flow leaves a step as Unwind, which no step records. S117: nothing is registered at a deploy. S133: a handler
-module that cannot be imported fails the Worker's start, which the platform refuses to deploy.
+What cannot happen: S38, S47 and S54: a settlement's record and its row are one commit, so there are no two
+ledgers to disagree; `classify` lets the log win all the same, and the laws of an export name it. S46: nothing that
+a handler waits for can come only from itself: a signal may be sent by anyone, and a wait may have a deadline. S56:
+startup reads one value. S59: attempts, interruptions and deadlines are separate limits, each named. S106: control
+flow leaves a step as Unwind, which no step records. S117: nothing is registered at a deploy. S133: a handler module
+that cannot be imported fails the Worker's start, which the platform refuses to deploy.
 """
 
 import asyncio

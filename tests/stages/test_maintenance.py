@@ -470,6 +470,7 @@ def test_m8_the_clock_is_read_inside_the_transaction() -> None:
 
 
 def test_m8_finish_never_moves_the_alarm_before_the_slot_of_begin() -> None:
+    """Parity gap 5; that no interleaving does is checked by the explorer too."""
     with deployed(Settings(pass_submissions_max=1)) as deployment:
         lane = deployment.conversation("one")
         for number in range(3):
@@ -632,7 +633,7 @@ def test_m10_store_that_refuses_transactions_for_an_hour_strands_nothing() -> No
 
 
 def test_m10_store_that_is_down_for_an_hour_strands_nothing_that_a_request_does_not_wake() -> None:
-    """S17: when not even the bare alarm can be written, the platform gives up; the next request repairs.
+    """S17, parity gap 7: not even the bare alarm can be written, and the platform gives up; a request repairs.
 
     The kit counts every failed delivery against the platform's limit, which is the worst case: a store that is down
     breaks the Object's output gate, and the platform does not count that.
@@ -1032,6 +1033,35 @@ def test_virgin_object_is_left_as_it_was_found() -> None:
         assert lane.is_virgin
 
 
+def test_reads_leave_no_trace() -> None:
+    """EV-58: a probe and a request that finds nothing wrong write nothing, and no crash within them matters."""
+    with deployed() as deployment:
+        lane = deployment.conversation("one")
+        submission = suspended(lane)
+        image = lane.disk.image()
+        lane.visit()
+        lane.state()
+        lane.records()
+        lane.status(submission)
+        lane.crash(keeps_unsynced=False)
+        lane.visit()
+        assert lane.disk.image() == image
+
+
+def test_counters_beyond_doubles_count_on() -> None:
+    """Parity gap 9: JavaScript's numbers end at 2**53; a generation does not."""
+    with deployed() as deployment:
+        lane = deployment.conversation("one")
+        suspended(lane)
+        lane.evict()
+        record = lane.generation().changed(dirty=2**70, processed=2**70)
+        lane.disk.put(wake.RECORD_KEY, record.model_dump_json())
+        lane.force_pass()
+        assert lane.generation().dirty == 2**70 + 1
+        deployment.run_until_quiet()
+        assert lane.generation().processed == 2**70 + 1
+
+
 def test_object_of_another_name_is_refused() -> None:
     """S21."""
     with deployed() as deployment:
@@ -1178,6 +1208,8 @@ def test_rs_1_rs_2_overdue_alarm_after_a_restart_needs_no_request() -> None:
 
 
 def test_s9_rows_read_by_a_pass_do_not_grow_with_history_or_queue() -> None:
+    """Parity gap 10; the exact counts are measured under workerd."""
+
     def rows_read(history: int, queued: int) -> int:
         with deployed() as deployment:
             lane = deployment.conversation("one")

@@ -28,7 +28,12 @@ DEFAULTS = {
     "signals_pending_max": 64,
     "waiters_max": 256,
     "wait_seconds_max": 25,
+    "events_seconds_max": 55,
+    "streams_max": 64,
     "tokens": {},
+    "callback_origins": (),
+    "callback_secret": "",
+    "callback_private": False,
 }
 BOUNDS = {
     # setting: the least, the greatest, and what must be set with it so that no relation decides
@@ -52,8 +57,17 @@ BOUNDS = {
     "SIGNALS_PENDING_MAX": (1, None, {}),
     "WAITERS_MAX": (1, None, {}),
     "WAIT_SECONDS_MAX": (0, 55, {}),
+    "EVENTS_SECONDS_MAX": (1, 300, {}),
+    "STREAMS_MAX": (1, None, {}),
 }
+OTHERS = {"tokens", "callback_origins", "callback_secret", "callback_private"}
+"""Settings that are no numbers."""
+ORIGINS = '["https://example.com"]'
 RELATIONS = {
+    "CALLBACK_ORIGINS needs a CALLBACK_SECRET of 16 characters or more": (
+        {"CALLBACK_ORIGINS": ORIGINS, "CALLBACK_SECRET": "s" * 16},
+        {"CALLBACK_ORIGINS": ORIGINS, "CALLBACK_SECRET": "s" * 15},
+    ),
     "BACKOFF_BASE_MS <= BACKOFF_CAP_MS": (
         {"BACKOFF_BASE_MS": "100", "BACKOFF_CAP_MS": "100"},
         {"BACKOFF_BASE_MS": "101", "BACKOFF_CAP_MS": "100"},
@@ -93,7 +107,7 @@ def test_a_setting_that_is_not_given_has_its_default(field: str, default: object
 
 def test_every_setting_is_in_the_tables_of_this_module() -> None:
     assert DEFAULTS.keys() == Settings.model_fields.keys()
-    assert {name.lower() for name in BOUNDS} == Settings.model_fields.keys() - {"tokens"}
+    assert {name.lower() for name in BOUNDS} == Settings.model_fields.keys() - OTHERS
 
 
 @pytest.mark.parametrize(("name", "least", "others"), [(n, b[0], b[2]) for n, b in BOUNDS.items()])
@@ -206,6 +220,22 @@ def test_a_token_has_no_roles_and_no_prefix_unless_they_are_given() -> None:
 def test_tokens_that_are_not_lawful_are_an_error_that_names_the_variable(text: str) -> None:
     with pytest.raises(ValueError, match="QUIESCE_TOKENS"):
         parse({"TOKENS": text})
+
+
+def test_callback_origins_are_a_json_list() -> None:
+    settings = parse({"CALLBACK_ORIGINS": ORIGINS, "CALLBACK_SECRET": "s" * 16})
+    assert settings.callback_origins == ("https://example.com",)
+    for text in ("https://example.com", '"https://example.com"', "{}", "[1]"):
+        with pytest.raises(ValueError, match="QUIESCE_CALLBACK_ORIGINS"):
+            parse({"CALLBACK_ORIGINS": text, "CALLBACK_SECRET": "s" * 16})
+
+
+def test_the_key_of_a_deployments_objects_depends_on_its_secrets_alone() -> None:
+    """Every incarnation of one deployment has the same key; another set of tokens or secret has another."""
+    first, second = ({"TOKENS": f'{{"{each * 64}":{{"principal":"p"}}}}'} for each in "ab")
+    keys = {parse(each).port_key for each in ({}, first, second, {"CALLBACK_SECRET": "s"})}
+    assert len(keys) == 4
+    assert parse({**first, "QUEUE_DEPTH_MAX": "7"}).port_key == parse(first).port_key
 
 
 def test_settings_cannot_be_changed() -> None:

@@ -14,7 +14,8 @@ from quiesce.records import Record, SettlementRecorded
 from quiesce.states import State
 
 TIMEOUT_S = 30.0
-PAUSE_S = 0.02
+PAUSE_S, PAUSE_S_MAX = 0.01, 0.2
+"""Between two reads: what comes at once is seen at once, and what takes longer is not asked after all the time."""
 NANOSECONDS = 1_000_000
 TEXT_OF_BYTES, TEXT_OF_PAIRS = 0x22, 0x63
 """How the serialization of V8 marks a string of one and of two bytes a character."""
@@ -23,9 +24,11 @@ TEXT_OF_BYTES, TEXT_OF_PAIRS = 0x22, 0x63
 def until[T](read: Callable[[], T], holds: Callable[[T], bool], timeout_s: float = TIMEOUT_S) -> T:
     """Read until what is read holds, and return it; fails at the deadline with what was read last."""
     deadline = time.monotonic() + timeout_s
+    pause_s = PAUSE_S
     while not holds(found := read()):
         assert time.monotonic() < deadline, f"it never came to hold; last read: {found}"
-        time.sleep(PAUSE_S)
+        time.sleep(pause_s)
+        pause_s = min(PAUSE_S_MAX, pause_s * 1.5)
     return found
 
 

@@ -1,0 +1,35 @@
+"""How soon a handler goes on after the decision or the signal that it waits for, on an idle lane."""
+
+import statistics
+import time
+
+import pytest
+
+from runtime.conftest import NewStage
+from runtime.helpers.ondisk import until
+from runtime.helpers.stage import REASON
+
+pytestmark = pytest.mark.worker
+
+TIMES = 50
+LIMIT_S = 1.0
+
+
+@pytest.mark.parametrize("kind", ["approval", "signal"])
+def test_a_handler_goes_on_within_a_second_of_its_decision(new_stage: NewStage, kind: str) -> None:
+    """The 99th percentile of fifty: from the POST until the handler's next call reaches the server outside."""
+    took_s: list[float] = []
+    for _ in range(TIMES):
+        stage = new_stage()
+        stage.submit("waiter", {"kind": kind, "url": stage.url})
+        stage.until_state("suspended")
+        started_s = time.monotonic()
+        if kind == "approval":
+            answer = stage.post("approvals/gate", {"decision": "approved", "reason": REASON})
+        else:
+            answer = stage.post("signals/news", {"payload": 1}, key="key")
+        assert answer.status_code in {200, 202}, answer.text
+        until(lambda: "tell" in stage.outside.arrived_at_s, bool)  # noqa: B023 - read at once
+        took_s.append(stage.outside.arrived_at_s["tell"] - started_s)
+    p99_s = statistics.quantiles(took_s, n=100)[98]
+    assert p99_s < LIMIT_S, f"p50 {statistics.median(took_s):.3f} s, p99 {p99_s:.3f} s"
