@@ -99,12 +99,20 @@ def _end_in_time(
 
 
 async def resolve(
-    lane: Lane, address: Address, resolution: Resolution, result: Any, author: Author
+    lane: Lane,
+    address: Address,
+    resolution: Resolution,
+    result: Any,
+    author: Author,
+    *,
+    number: int | None = None,
 ) -> Accepted:
     """Say what became of an unknown call.
 
     `completed` records `result` as the call's; `failed` records a ToolFailed with the reason; `never-happened` and
     `safe-to-retry` let the call be made once more; `abort` aborts the submission.
+    With `number` only that call of the operation is meant: a repeat that arrives when a later one has become unknown
+    decides nothing about it.
     Raises Refusal: `decision-conflict` with what is recorded, `not-waiting`, `already-settled`, `not-found`.
     """
 
@@ -117,15 +125,17 @@ async def resolve(
             return Accepted(is_replayed=True)
         assert call is not None
         mark = lane.storage.counts()
-        number = int(call.detail["call"])
+        this_call = int(call.detail["call"])
+        if number is not None and number != this_call:
+            raise not_waiting(found, f"call {this_call} is unknown, and not call {number}")
         resolved = CallResolved(
             operation=_operation(address),
-            call=number,
+            call=this_call,
             resolution=resolution,
             author=author.name,
             reason=author.reason,
         )
-        append(lane, address, f"resolved-{number}", resolved, now_ms)
+        append(lane, address, f"resolved-{this_call}", resolved, now_ms)
         if resolution == "abort":
             return abort_now(lane, wake, found, author)
         if resolution in {"completed", "failed"}:

@@ -17,6 +17,7 @@ from quiesce import (
     maintenance,
     shapes,
     verbs,
+    watching,
     wire,
 )
 from quiesce.commands import Address, Author
@@ -76,6 +77,8 @@ async def _carry_out(lane: Lane, command: Command) -> Answer:
             return _records_page(lane, command)
         case verbs.Explain():
             return _explain(lane, command)
+        case verbs.Watch() | verbs.StopWatching():
+            return await watching.watch(lane, command)
         case _:
             _require_health(lane)
             return await _change(lane, command)
@@ -111,7 +114,9 @@ async def _change(lane: Lane, command: Change) -> Answer:
         case verbs.Resolve(operation=operation, body=body, principal=principal):
             address = replace(address, operation=OperationId(operation))
             author = Author(principal, body.reason)
-            await deciding.resolve(lane, address, body.resolution, body.result, author)
+            await deciding.resolve(
+                lane, address, body.resolution, body.result, author, number=body.call
+            )
             status = 200
         case verbs.DeliverSignal(signal=signal, key=key, payload=payload, principal=principal):
             author = Author(principal, "")

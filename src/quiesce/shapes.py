@@ -152,6 +152,7 @@ def explanation_body(conversation: str, found: Explanation) -> dict[str, Any]:
                 "state": each.state.value,
                 "since": timestamp(each.opened_at_ms),
                 "until": timestamp(each.due_at_ms),
+                **({"call": each.detail["call"]} if "call" in each.detail else {}),
             }
             for each in found.open_operations
         ],

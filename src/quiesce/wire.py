@@ -122,6 +122,8 @@ class ResolutionBody(Body):
 
     resolution: Literal["completed", "failed", "never-happened", "safe-to-retry", "abort"]
     result: Any = None
+    call: Annotated[int, Field(ge=1)] | None = None
+    """Which call is meant, as `explain` counts them: so that a repeat decides about no later one."""
     reason: Annotated[str, Field(max_length=1_000)] = ""
 
 

@@ -221,3 +221,27 @@ def test_a_wait_beside_the_unknown_call_is_named_by_explain_too() -> None:
         submission = lane.submit("work").submission
         deployment.run_until_quiet()
         assert wait_of(lane, submission).operation == "charge"
+
+
+def test_a_resolution_that_names_its_call_decides_about_no_later_one() -> None:
+    """The answer to the first was lost, its call was made again and is unknown again: the repeat decides nothing."""
+    agent = Agent("twice", input=Any, output=Any)
+
+    async def lost() -> None:
+        raise ConnectionError
+
+    @agent.handler
+    async def handle(run: Run, _value: Any) -> Any:
+        return await run.tool("pay", lost)
+
+    with Deployment([agent]) as deployment:
+        lane = deployment.conversation("c")
+        submission = lane.submit("twice").submission
+        deployment.run_until_quiet()
+        lane.resolve(submission, "pay", "safe-to-retry", number=1)
+        deployment.run_until_quiet()
+        with pytest.raises(Refusal, match="call 2 is unknown"):
+            lane.resolve(submission, "pay", "safe-to-retry", number=1)
+        lane.resolve(submission, "pay", "completed", 7, number=2)
+        deployment.run_until_quiet()
+        assert lane.settlement(submission).result == 7

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from quiesce.cli import screens
-from quiesce.cli.inputs import Given, json_value
+from quiesce.cli.inputs import JSON, json_value
 from quiesce.cli.session import Session, command
 from quiesce.cli.work import SubmissionId
 from quiesce.client import BadArgument, OpenOperation, Status
@@ -89,7 +89,7 @@ def resolve(
     operation: OperationId = None,
     *,
     result: Annotated[
-        Given | None,
+        JSON | None,
         typer.Option(
             metavar="JSON",
             parser=json_value,
@@ -112,7 +112,7 @@ def resolve(
         submission,
         chosen,
         resolution,
-        result=(result or Given()).value,
+        result=(result or JSON()).value,
         reason=reason,
     )
     _done(session, found, f"resolved {chosen} as {resolution}")
@@ -129,7 +129,7 @@ def signal(
     submission: SubmissionId,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name that its agent waits for.")],
     payload: Annotated[
-        Given | None,
+        JSON | None,
         typer.Argument(
             metavar="[PAYLOAD]", parser=json_value, help="JSON, @FILE or -; null without it."
         ),
@@ -147,7 +147,7 @@ def signal(
     One that comes before it is waited for is kept until then.
     """
     found = session.client.signal(
-        session.conversation, submission, name, (payload or Given()).value, key=key
+        session.conversation, submission, name, (payload or JSON()).value, key=key
     )
     _done(session, found, f"delivered {name}")
 

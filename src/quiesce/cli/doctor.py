@@ -6,7 +6,7 @@
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -95,9 +95,11 @@ def examine(session: Session) -> Iterator[Finding]:
     slow = "It is far away or busy." if took_s > LATENCY_S_MAX else None
     yield Finding("health", "note" if slow else "ok", f"answers in {took_s * 1_000:.0f} ms", slow)
     yield _clock(session, health, took_s)
-    yield from _token(session)
-    if session.options.conversation:
-        yield _conversation(session)
+    roles = yield from _token(session)
+    if "observe" in roles:
+        yield _agents(session)
+        if session.options.conversation:
+            yield _conversation(session)
 
 
 def _url(session: Session) -> Finding:
@@ -161,7 +163,8 @@ def _clock(session: Session, health: Health, took_s: float) -> Finding:
     )
 
 
-def _token(session: Session) -> Iterator[Finding]:
+def _token(session: Session) -> Generator[Finding, None, list[Role]]:
+    """Yield what the token is good for, and return its roles."""
     source = session.client.address.token_source
     given = {
         "given": "from --token",
@@ -179,10 +182,10 @@ def _token(session: Session) -> Iterator[Finding]:
             "Put its SHA-256 into the deployment's QUIESCE_TOKENS (`printf %s TOKEN | sha256sum`), or set"
             " QUIESCE_TOKEN to one that is there.",
         )
-        return
+        return []
     except (Unreachable, Unreadable) as error:
         yield Finding("token", "wrong", f"could not be tried: {error}", None, ExitCode.UNREACHABLE)
-        return
+        return []
     yield Finding("token", "ok", given)
     lacking = [role for role in ROLE_PROBES if role not in roles]
     if not lacking:
@@ -191,8 +194,7 @@ def _token(session: Session) -> Iterator[Finding]:
         without = "; ".join(f"without {role}, no {NEEDS[role]}" for role in lacking)
         remedy = "Use another token for these, or add the role to this one in QUIESCE_TOKENS."
         yield Finding("roles", "note", f"{', '.join(roles) or 'none'} ({without})", remedy)
-    if "observe" in roles:
-        yield _agents(session)
+    return roles
 
 
 def _agents(session: Session) -> Finding:

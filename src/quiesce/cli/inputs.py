@@ -16,20 +16,20 @@ HOW_TO_QUOTE = """in a shell, a string is '"hello"' and an object is '{"count": 
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class JSON:
     """A JSON value that was given; null is one too, and None means that nothing was given."""
 
     value: Any = None
 
 
-def json_value(text: str) -> Given:
+def json_value(text: str) -> JSON:
     """Read the JSON that an argument stands for."""
     try:
         raw = _bytes_of(text)
     except OSError as error:
         raise typer.BadParameter(f"{text[1:]!r} cannot be read: {error.strerror}") from None
     try:
-        return Given(from_json(raw, allow_inf_nan=False, cache_strings="none"))
+        return JSON(from_json(raw, allow_inf_nan=False, cache_strings="none"))
     except ValueError as error:
         raise typer.BadParameter(f"this is no JSON: {error}; {HOW_TO_QUOTE}") from None
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from quiesce.cli import screens
-from quiesce.cli.inputs import Given, json_value
+from quiesce.cli.inputs import JSON, json_value
 from quiesce.cli.session import Session, command
 from quiesce.cli.troubles import ExitCode
 from quiesce.cli.watching import watch
@@ -28,6 +28,42 @@ def end_with(settlement: Settlement) -> None:
         raise typer.Exit(ExitCode.REFUSED)
 
 
+Agent = Annotated[
+    str, typer.Argument(metavar="AGENT", help="Who does the work; `quiesce agents` lists them.")
+]
+Work = Annotated[
+    JSON,
+    typer.Argument(
+        metavar="INPUT", parser=json_value, help="JSON, @FILE, or - for standard input."
+    ),
+]
+Key = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KEY",
+        help="Idempotency key: the same key finds the same submission. Without it, this is new work.",
+    ),
+]
+Mode = Annotated[
+    Literal["queue", "join"],
+    typer.Option(help="Wait in the queue, or join the submission that runs."),
+]
+Deadline = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", min=0.001, help="Fail if it is not settled by then."),
+]
+Callback = Annotated[str | None, typer.Option(metavar="URL", help="Where its settlement is sent.")]
+Wait = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS", min=0, help="Wait so long for its settlement, and end as it ends."
+    ),
+]
+IsWatched = Annotated[
+    bool, typer.Option("--watch", help="Watch it until it is settled, and end as it ends.")
+]
+
+
 @command(
     app,
     "submit",
@@ -41,43 +77,15 @@ def end_with(settlement: Settlement) -> None:
 )
 def submit(  # noqa: PLR0913 - each is an option of the command
     session: Session,
-    agent: Annotated[
-        str, typer.Argument(metavar="AGENT", help="Who does the work; `quiesce agents` lists them.")
-    ],
-    work: Annotated[
-        Given,
-        typer.Argument(
-            metavar="INPUT", parser=json_value, help="JSON, @FILE, or - for standard input."
-        ),
-    ],
+    agent: Agent,
+    work: Work,
     *,
-    key: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KEY",
-            help="Idempotency key: the same key finds the same submission. Without it, this is new work.",
-        ),
-    ] = None,
-    mode: Annotated[
-        Literal["queue", "join"],
-        typer.Option(help="Wait in the queue, or join the submission that runs."),
-    ] = "queue",
-    deadline: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", min=0.001, help="Fail if it is not settled by then."),
-    ] = None,
-    callback: Annotated[
-        str | None, typer.Option(metavar="URL", help="Where its settlement is sent.")
-    ] = None,
-    wait: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS", min=0, help="Wait so long for its settlement, and end as it ends."
-        ),
-    ] = None,
-    is_watched: Annotated[
-        bool, typer.Option("--watch", help="Watch it until it is settled, and end as it ends.")
-    ] = False,
+    key: Key = None,
+    mode: Mode = "queue",
+    deadline: Deadline = None,
+    callback: Callback = None,
+    wait: Wait = None,
+    is_watched: IsWatched = False,
 ) -> None:
     """Have work accepted, and print its receipt.
 

@@ -124,10 +124,13 @@ class Conversation(Host):
         result: Any = None,
         *,
         reason: str = "looked it up",
+        number: int | None = None,
     ) -> Accepted:
-        """Say what became of an unknown call."""
+        """Say what became of an unknown call, or of exactly its call of this number."""
         address, author = self._address(submission, operation), Author("tester", reason)
-        return self.event(lambda: deciding.resolve(self.lane, address, resolution, result, author))
+        return self.event(
+            lambda: deciding.resolve(self.lane, address, resolution, result, author, number=number)
+        )
 
     def signal(
         self, submission: SubmissionId, name: str, payload: Any = None, *, key: str | None = None

@@ -138,8 +138,12 @@ class Deployment:
 
     def _deliver_next(self, at_ms: int) -> int:
         self._move_to(at_ms)
-        due = [each for each in self if each.delivery_at_ms == at_ms]
-        due[0].deliver()
+        # What was started before may have moved an alarm while the clock moved: only what is due now is delivered.
+        times = {each: each.delivery_at_ms for each in self}
+        due = {each: at for each, at in times.items() if at is not None and at <= self.now_ms}
+        if not due:
+            return 0
+        min(due, key=lambda each: due[each]).deliver()
         return 1
 
     def _move_to(self, at_ms: int) -> None:

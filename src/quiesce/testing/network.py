@@ -1,7 +1,7 @@
 """What lies between simulated Objects, and between them and callback URLs: a network that can fail.
 
 By default every call arrives once and is answered. A test puts its own rule in place to lose requests, lose
-answers, deliver twice or much later; whatever happens, the caller only ever learns an answer or that there was none.
+answers, deliver twice or much later; whatever happens, the caller only learns an answer or that there was none.
 """
 
 import asyncio
