@@ -111,8 +111,8 @@ async def resolve(
 
     `completed` records `result` as the call's; `failed` records a ToolFailed with the reason; `never-happened` and
     `safe-to-retry` let the call be made once more; `abort` aborts the submission.
-    With `number` only that call of the operation is meant: a repeat that arrives when a later one has become unknown
-    decides nothing about it.
+    With `number` only that call of the operation is meant: a repeat that arrives when a later one has become
+    unknown decides nothing about it.
     Raises Refusal: `decision-conflict` with what is recorded, `not-waiting`, `already-settled`, `not-found`.
     """
 

@@ -18,11 +18,11 @@ from operations.ground import (
     state_of,
     wait_of,
 )
-from quiesce import NeverStarted, Run, ToolFailed, UncertainCall
-from quiesce.errors import RefusalCode
+from quiesce import Agent, NeverStarted, Run, ToolFailed, UncertainCall
+from quiesce.errors import Refusal, RefusalCode
 from quiesce.records import CallResolved
 from quiesce.states import State
-from quiesce.testing import Conversation
+from quiesce.testing import Conversation, Deployment
 
 RESOLUTIONS = ["completed", "failed", "never-happened", "safe-to-retry", "abort"]
 
@@ -224,7 +224,7 @@ def test_a_wait_beside_the_unknown_call_is_named_by_explain_too() -> None:
 
 
 def test_a_resolution_that_names_its_call_decides_about_no_later_one() -> None:
-    """The answer to the first was lost, its call was made again and is unknown again: the repeat decides nothing."""
+    """The first answer was lost, and the call made again is unknown again: the repeat decides nothing."""
     agent = Agent("twice", input=Any, output=Any)
 
     async def lost() -> None:
