@@ -96,10 +96,21 @@ async def on_alarm(lane: Lane, retry_count: int) -> PassReport | None:
     try:
         return await run_pass(lane)
     except _BeginFailed as failed:
-        await lane.storage.arm(lane.clock() + BEGIN_FAILED_DELAY_MS)
+        await _arm_as_a_last_resort(lane)
         if retry_count >= DELIVERIES_LEFT_UNFAILED:
             return None
         raise failed.error from None
+
+
+async def _arm_as_a_last_resort(lane: Lane) -> None:
+    """Arm outside any transaction, unless an earlier alarm stands; a slot that cannot be read counts as empty."""
+    wanted_ms = lane.clock() + BEGIN_FAILED_DELAY_MS
+    try:
+        slot_ms = await lane.storage.alarm_at_ms()
+    except StorageUnavailable:
+        slot_ms = None
+    if slot_ms is None or slot_ms > wanted_ms:
+        await lane.storage.arm(wanted_ms)
 
 
 async def run_pass(lane: Lane) -> PassReport:

@@ -208,6 +208,9 @@ class Run:
 
         await lane.failpoints.reach("step:before")
         fence.commit_result(step)
+        if prepared is not None and prepared.detail["effect"] == "uncertain":
+            # Lost with the process, a result that was there would leave the call unknown.
+            await fence.sync()
         await lane.failpoints.reach_after("step:after", lane.storage)
 
     async def approval(
