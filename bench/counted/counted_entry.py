@@ -11,6 +11,8 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+import history
+
 from agents import REGISTRY
 from agents.charge import Charge, Charged
 from quiesce import (
@@ -26,8 +28,6 @@ from quiesce import (
 )
 from quiesce.failpoints import Failpoints
 from quiesce.storage import Counts, Storage
-
-import history
 
 no_charge = Agent("no-charge", input=Charge, output=Charged)
 
@@ -142,14 +142,15 @@ class Default(router.Worker):
         if first != "bench":
             return await super().fetch(request)
         try:
-            text = await self._bench(*rest, int(incoming.query or 0))
+            text = await self._bench(rest[0], rest[1], int(incoming.query or 0))
         except Exception as error:  # noqa: BLE001 - the benchmark shows what went wrong in here
             headers = {"content-type": "text/plain"}
             return workerd.http_response(500, headers, f"{type(error).__name__}: {error}")
         return workerd.http_response(200, {"content-type": "application/json"}, text)
 
     async def _bench(self, act: str, conversation: str, number: int) -> str:
-        namespace = getattr(self.env, "_env", self.env).CONVERSATIONS
+        env: Any = self.env
+        namespace = getattr(env, "_env", env).CONVERSATIONS
         stub = namespace.getByName(conversation)
         match act:
             case "journal":

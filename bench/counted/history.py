@@ -1,7 +1,7 @@
-"""A long history in no time: settled submissions written through the books, as if each had been an `echo`.
+"""A long history in no time: settled submissions written through the books, each as an `echo` leaves it.
 
-1. Every row and record is what an `echo` leaves: derived ids, real digests, an unbroken chain, totals that add up. The
-   laws of `invariants.py` hold over it, and `bench/run` checks that they do.
+1. Every row and record is what an `echo` leaves: derived ids, real digests, an unbroken chain, totals that add
+   up. The laws of `invariants.py` hold over it, and `bench/run` checks that they do.
 2. Only a lane without open submissions can be given a history, since a history lies before whatever is open.
 """
 
@@ -13,7 +13,7 @@ from quiesce.lane import Lane
 from quiesce.records import ConversationCreated, InputApplied, SettlementRecorded
 from quiesce.settlement import settlement_id
 from quiesce.states import OutcomeKind, State
-from quiesce.storage import Storage
+from quiesce.storage import SqlValue, Storage
 
 BATCH = 500
 COST = Cost(wakes=1, rows_read=20, rows_written=10, active_ms=5)
@@ -59,7 +59,7 @@ def _add(lane: Lane, conversation: ConversationId, count: int, now_ms: int) -> N
         end = Tail(end.sequence, end.chain, end.epoch, end.settled, sequence + 1, sequence)
         entry = Entry(settlement_id(submission), submission, epoch, settled)
         end = conversation_log.append(storage, end, entry, now_ms, settles=1)
-        columns = {
+        columns: dict[str, SqlValue] = {
             "sequence": sequence,
             "id": submission,
             "principal": "bench",

@@ -3,6 +3,7 @@
 Rows written are the cursors' `rowsWritten`, index entries included, plus key-value puts, plus alarm writes.
 """
 
+import itertools
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,15 +38,16 @@ def measure() -> Iterator[Result]:
             log=folder / "log",
         ) as server:
             connection = Connection(server.url, deployments.AUTHORIZATION)
-            yield from _echo(server, connection)
+            old = CountedLane(connection, "old")
+            yield from _echo(server, old)
             yield from _operations(connection, outside_url)
-            yield from _blocked(server, connection)
+            yield from _blocked(server, old)
             yield from _asleep(server, connection)
 
 
-def _echo(server: Server, connection: Connection) -> Iterator[Result]:
-    virgin = CountedLane(connection, "virgin").settle("echo", 1)
-    lane = CountedLane(connection, "history")
+def _echo(server: Server, lane: CountedLane) -> Iterator[Result]:
+    """Measure one echo at every length of history; `lane` is new, and has the longest one afterwards."""
+    virgin = CountedLane(lane.connection, "virgin").settle("echo", 1)
     grown = 0
     found: list[Settled] = []
     for history in HISTORIES:
@@ -75,14 +77,8 @@ def _echo(server: Server, connection: Connection) -> Iterator[Result]:
 
 
 def _caught_up(server: Server, lane: CountedLane) -> Iterator[Result]:
-    start = lane.now()
-    lane.bench("ring")
-    while not any("is_owed" in each for each in lane.journal(start)):
-        pass
-    [alarm] = [each for each in lane.journal(start) if each["event"] == "alarm"]
-    yield exactly(
-        "caught-up alarm: (statements, KV reads, rows written)", _idle(alarm), "(0, 1, 0)"
-    )
+    alarm = _idle(lane.ring())
+    yield exactly("caught-up alarm: (statements, KV reads, rows written)", alarm, "(0, 1, 0)")
     yield _construction(server, lane, "constructor, caught up after 5,000")
     checked = CountedLane(lane.connection, "checked")
     checked.grow(50)
@@ -96,9 +92,8 @@ def _construction(server: Server, lane: CountedLane, name: str) -> Result:
     start = lane.now()
     lane.bench("touch")
     [construction] = [each for each in lane.journal(start) if each["event"] == "construction"]
-    return exactly(
-        f"{name}: (statements, KV reads, rows written)", _idle(construction), "(0, 1, 0)"
-    )
+    found = _idle(Spent.of(construction))
+    return exactly(f"{name}: (statements, KV reads, rows written)", found, "(0, 1, 0)")
 
 
 def _operations(connection: Connection, outside_url: str) -> Iterator[Result]:
@@ -106,7 +101,7 @@ def _operations(connection: Connection, outside_url: str) -> Iterator[Result]:
     lane.grow(0)
     by_count = [lane.settle("steps", {"count": count}) for count in range(5)]
     written = [each.whole.rows_written for each in by_count]
-    further = [after - before for before, after in zip(written, written[1:], strict=False)]
+    further = [after - before for before, after in itertools.pairwise(written)]
     yield at_most("each further step: rows written", max(further), STEP_ROWS_WRITTEN_MAX)
     yield _cost("steps, four of them", by_count[-1])
     charged = lane.settle("charge", {"url": outside_url, "amount": 1})
@@ -116,11 +111,12 @@ def _operations(connection: Connection, outside_url: str) -> Iterator[Result]:
     yield _cost("charge", charged)
 
 
-def _blocked(server: Server, connection: Connection) -> Iterator[Result]:
-    young, old = CountedLane(connection, "young"), CountedLane(connection, "old")
+def _blocked(server: Server, old: CountedLane) -> Iterator[Result]:
+    """Measure what waits behind a suspended head, on a new lane and on one with a long history."""
+    connection = old.connection
+    young, alone = CountedLane(connection, "young"), CountedLane(connection, "alone")
     young.grow(0)
-    old.grow(HISTORIES[-1])
-    alone = CountedLane(connection, "alone")
+    old.grow(0)
     alone.grow(0)
     alone.admit("approval", {"question": "go on?"})
     passes: list[Spent] = []
@@ -191,6 +187,5 @@ def _rows(spent: Spent) -> str:
     return f"({spent.rows_read}, {spent.rows_written})"
 
 
-def _idle(entry: dict[str, dict[str, int]]) -> str:
-    spent = Spent.of(entry)
+def _idle(spent: Spent) -> str:
     return f"({spent.statements}, {spent.kv_reads}, {spent.rows_written})"

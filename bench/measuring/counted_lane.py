@@ -6,12 +6,13 @@ asked of the Object while it works: waiting is reading the journal, which lies o
 
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
 from measuring.client import CallFailed, Connection
 
-QUIET_S = 60
+WAIT_S = 60
 POLL_S = 0.002
 MUTATIONS = frozenset({"submit", "force-pass", "decide"})
 
@@ -134,10 +135,21 @@ class CountedLane:
         alarms = [each for each in self.journal(start) if each["event"] == "alarm"]
         return Spent.of(alarms[-1])
 
+    def ring(self) -> Spent:
+        """Have an alarm delivered that nobody needs, and return what it took."""
+        start = self.now()
+        self.bench("ring")
+        self._wait(start, lambda entries: any("is_owed" in each for each in entries))
+        [alarm] = [each for each in self.journal(start) if each["event"] == "alarm"]
+        return Spent.of(alarm)
+
     def wait_until_quiet(self, start: int) -> None:
         """Wait until a pass that began after the last mutation has ended, and nothing is owed."""
-        deadline = time.monotonic() + QUIET_S
-        while not _is_quiet(self.journal(start)):
+        self._wait(start, _is_quiet)
+
+    def _wait(self, start: int, holds: Callable[[list[dict[str, Any]]], bool]) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while not holds(self.journal(start)):
             if time.monotonic() > deadline:
                 raise CallFailed(f"{self.name} is not quiet: {self.journal(start)[-3:]}")
             time.sleep(POLL_S)

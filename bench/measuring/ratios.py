@@ -1,11 +1,12 @@
-"""Times, as ratios within one run: the same acts by Quiesce, by the minimal Python Object and by the JavaScript one.
+"""Times, as ratios within one run: the same acts by Quiesce, by a minimal Python Object and by a JavaScript one.
 
 1. Absolute times belong to a machine; a ratio of two medians, taken from rounds that alternate on one workerd,
    belongs to the code.
 2. A round is one submission to each, in turn, on lanes that are quiet. Between two acts there is a pause in which
    whatever the last one still does after its settlement ends, since the next one would pay for it.
 3. Throughput is 500 submissions to one lane by 16 callers, each of which waits for its settlement before
-   it submits again.
+   it submits again. The deployments take turns of 100, so that a machine that slows down does so for all.
+4. A busy machine gets fewer rounds rather than a longer run, down to a number that a median can stand on.
 """
 
 import statistics
@@ -23,11 +24,16 @@ from measuring.client import Connection
 from measuring.results import Result, at_most
 from workshop.serving import Server
 
-ROUNDS = 200
+ROUNDS_MAX = 300
+ROUNDS_MIN = 60
+ROUNDS_S = 40
 WARM_UP_ROUNDS = 20
 PAUSE_S = 0.01
-LANE_ROUNDS = 3
-SUBMISSIONS = 500
+LANE_ROUNDS_MAX = 3
+LANE_ROUNDS_S = 30
+TURNS = 5
+TURN_SUBMISSIONS = 100
+SUBMISSIONS = TURNS * TURN_SUBMISSIONS
 CALLERS = 16
 SUBMIT_RATIO_MAX = 1.5
 SETTLED_RATIO_MAX = 1.5
@@ -73,10 +79,8 @@ def measure() -> Iterator[Result]:
         with Server.start(workers, persist=folder / "state", log=folder / "log") as server:
             targets = _targets(server)
             _alternate(targets)
-            for _ in range(LANE_ROUNDS):
-                for target in targets:
-                    target.per_second.append(_throughput(target))
-    return _results(*targets)
+            _fill_lanes(targets)
+    yield from _results(*targets)
 
 
 def _targets(server: Server) -> list[Target]:
@@ -106,18 +110,37 @@ def _minimal(url: str, name: str, value: Any) -> Target:
 def _alternate(targets: list[Target]) -> None:
     lane = uuid.uuid4().hex
     callers = [(target, target.connect()) for target in targets]
-    for number in range(WARM_UP_ROUNDS + ROUNDS):
+    for _ in range(WARM_UP_ROUNDS):
+        for target, connection in callers:
+            target.run_once(connection, lane)
+    started = time.perf_counter()
+    for number in range(ROUNDS_MAX):
+        if number >= ROUNDS_MIN and time.perf_counter() - started > ROUNDS_S:
+            break
         for target, connection in callers:
             submit_s, settled_s = target.run_once(connection, lane)
-            if number >= WARM_UP_ROUNDS:
-                target.submit_s.append(submit_s)
-                target.settled_s.append(settled_s)
+            target.submit_s.append(submit_s)
+            target.settled_s.append(settled_s)
             time.sleep(PAUSE_S)
 
 
-def _throughput(target: Target) -> float:
-    lane = uuid.uuid4().hex
-    left = iter(range(SUBMISSIONS))
+def _fill_lanes(targets: list[Target]) -> None:
+    started = time.perf_counter()
+    for number in range(LANE_ROUNDS_MAX):
+        if number > 0 and time.perf_counter() - started > LANE_ROUNDS_S:
+            break
+        lane = uuid.uuid4().hex
+        took_s = [0.0 for _ in targets]
+        for _ in range(TURNS):
+            for place, target in enumerate(targets):
+                took_s[place] += _take_turn(target, lane)
+        for target, seconds in zip(targets, took_s, strict=True):
+            target.per_second.append(SUBMISSIONS / seconds)
+
+
+def _take_turn(target: Target, lane: str) -> float:
+    """Have all callers settle a turn's submissions; returns the seconds that it took."""
+    left = iter(range(TURN_SUBMISSIONS))
     lock = threading.Lock()
     failures: list[BaseException] = []
 
@@ -142,7 +165,7 @@ def _throughput(target: Target) -> float:
         thread.join()
     if failures:
         raise failures[0]
-    return SUBMISSIONS / (time.perf_counter() - started)
+    return time.perf_counter() - started
 
 
 def _results(quiesce: Target, python: Target, javascript: Target) -> Iterator[Result]:

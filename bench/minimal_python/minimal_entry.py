@@ -10,15 +10,17 @@ order and with the same guarantees of what is on disk when:
    the row); *finish* is one transaction (record put, alarm deleted or, if somebody came meanwhile, set), `sync`.
 3. settlement: read the row; while it is open wait in memory, at most 25 seconds, and read it again.
 
-The tables have as many indexes as ours, so the same number of rows is written. It binds the plain JavaScript objects
-as Quiesce does, because the SDK's wrapper would only make it slower. It leaves out everything that Quiesce is for:
-tokens, roles, limits, validation, idempotency with other content, digests and a chain, fences, recovery, retries,
-pacing, repair, cost, inspection. So the ratio to it is the price of those.
+The tables have as many indexes as ours, so the same number of rows is written. The plain JavaScript objects are
+bound as Quiesce binds them, because the SDK's wrapper would only make it slower. What is left out is everything
+that Quiesce is for: tokens, roles, limits, validation, idempotency with other content, digests and a chain, fences,
+recovery, retries, pacing, repair, cost, inspection. So the ratio to it is the price of those.
 """
 
 import asyncio
 import json
 import time
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import js
 from pyodide.ffi import jsnull, to_js
@@ -43,11 +45,11 @@ RECORD_KEY = "generation"
 WAIT_S = 25
 
 
-def _now_ms():
+def _now_ms() -> int:
     return int(time.time() * 1_000)
 
 
-def _response(status, text):
+def _response(status: int, text: str) -> Any:
     options = {"status": status, "headers": {"content-type": "application/json"}}
     return js.Response.new(text, to_js(options, dict_converter=js.Object.fromEntries))
 
@@ -55,36 +57,36 @@ def _response(status, text):
 class MinimalObject(DurableObject):
     """One lane of work."""
 
-    def __init__(self, ctx, env):
+    def __init__(self, ctx: Any, env: Any) -> None:
         super().__init__(ctx, env)
         self.raw = ctx._ctx.storage  # noqa: SLF001 - the plain object, as Quiesce binds it
         self.sql = self.raw.sql.exec
         self.kv = self.raw.kv
-        self.waiting = {}
+        self.waiting: dict[str, asyncio.Event] = {}
         ctx.blockConcurrencyWhile(self._open)
 
-    async def _open(self):
+    async def _open(self) -> None:
         self.sql(SCHEMA)
 
-    def _rows(self, sql, *params):
+    def _rows(self, sql: str, *params: Any) -> list[list[Any]]:
         rows = self.sql(sql, *params).raw().toArray().to_py()
         return [[None if cell is jsnull else cell for cell in row] for row in rows]
 
-    async def _transaction(self, step):
+    async def _transaction(self, step: Callable[[Any], Awaitable[Any]]) -> Any:
         value = await self.raw.transaction(step)
         await self.raw.sync()
         return value
 
-    def _load(self):
+    def _load(self) -> dict[str, Any]:
         text = self.kv.get(RECORD_KEY)
         return json.loads(text) if isinstance(text, str) else {"dirty": 0, "processed": 0}
 
-    async def admit(self, text):
+    async def admit(self, text: str) -> str:
         """Admit one submission, and return its receipt."""
         asked = json.loads(text)
         accepted_at_ms = _now_ms()
 
-        async def step(_transaction):
+        async def step(_transaction: Any) -> int:
             record = self._load()
             record["dirty"] += 1
             self.kv.put(RECORD_KEY, json.dumps(record))
@@ -94,7 +96,7 @@ class MinimalObject(DurableObject):
                 json.dumps(asked["input"]),
             )
             await self.raw.setAlarm(accepted_at_ms + 1)
-            return sequence
+            return int(sequence)
 
         sequence = await self._transaction(step)
         receipt = {
@@ -105,7 +107,7 @@ class MinimalObject(DurableObject):
         }
         return json.dumps(receipt)
 
-    async def alarm(self, _info=None):
+    async def alarm(self, _info: Any = None) -> None:
         """Run whatever is open."""
         generation = await self._transaction(self._begin)
         while head := self._rows(
@@ -120,13 +122,13 @@ class MinimalObject(DurableObject):
                 event.set()
         await self._transaction(lambda transaction: self._finish(transaction, generation))
 
-    async def _begin(self, _transaction):
+    async def _begin(self, _transaction: Any) -> int:
         record = self._load()
         self.kv.put(RECORD_KEY, json.dumps({**record, "failures": record.get("failures", 0) + 1}))
         await self.raw.setAlarm(_now_ms() + 50)
-        return record["dirty"]
+        return int(record["dirty"])
 
-    def _claim(self, sequence, submission, text):
+    def _claim(self, sequence: int, submission: str, text: str) -> None:
         self.sql(
             "INSERT INTO records (id, kind, payload) VALUES (?, 'input', ?)",
             f"{submission}/input",
@@ -136,7 +138,7 @@ class MinimalObject(DurableObject):
             "UPDATE submissions SET state = 'running', input = NULL WHERE sequence = ?", sequence
         )
 
-    def _settle(self, sequence, submission, result):
+    def _settle(self, sequence: int, submission: str, result: str) -> None:
         self.sql(
             "INSERT INTO records (id, kind, payload) VALUES (?, 'settlement', ?)",
             f"{submission}/settlement",
@@ -148,7 +150,7 @@ class MinimalObject(DurableObject):
             sequence,
         )
 
-    async def _finish(self, _transaction, generation):
+    async def _finish(self, _transaction: Any, generation: int) -> None:
         record = {**self._load(), "processed": generation, "failures": 0}
         self.kv.put(RECORD_KEY, json.dumps(record))
         if record["dirty"] > generation:
@@ -156,7 +158,7 @@ class MinimalObject(DurableObject):
         else:
             await self.raw.deleteAlarm()
 
-    async def settlement(self, submission):
+    async def settlement(self, submission: str) -> str:
         """Read a settlement; while there is none, wait for it."""
         found = self._result(submission)
         if found is None:
@@ -165,7 +167,7 @@ class MinimalObject(DurableObject):
             found = self._result(submission)
         return json.dumps({"submission": submission, "outcome": "completed", "result": found})
 
-    def _result(self, submission):
+    def _result(self, submission: str) -> Any:
         rows = self._rows(
             "SELECT result FROM submissions WHERE id = ? AND state = 'settled'", submission
         )
@@ -175,7 +177,7 @@ class MinimalObject(DurableObject):
 class Default(WorkerEntrypoint):
     """POST /{lane} admits; GET /{lane}/{submission} reads a settlement."""
 
-    async def fetch(self, request):
+    async def fetch(self, request: Any) -> Any:
         """Answer one request."""
         raw = request.js_object
         _, lane, *rest = str(js.URL.new(raw.url).pathname).split("/")

@@ -31,8 +31,9 @@ class ConversationObject(DurableObject):
     def __init__(self, ctx: Any, env: Any) -> None:
         super().__init__(ctx, env)
         settings, problem = _settings(env)
+        storage = workerd.WorkerdStorage(ctx)
         self.lane = Lane(
-            storage=workerd.WorkerdStorage(ctx),
+            storage=storage,
             clock=workerd.now_ms,
             jitter=workerd.jitter,
             settings=settings,
@@ -44,6 +45,8 @@ class ConversationObject(DurableObject):
             is_platform_error=workerd.is_platform_error,
             hurt=problem,
         )
+        storage.on_written = self.lane.audience.tell
+        self.lane.publish = self.lane.audience.show
         ctx.blockConcurrencyWhile(self._open)
 
     def failpoints(self) -> Failpoints:
@@ -86,4 +89,4 @@ def _settings(env: Any) -> tuple[Settings, Exception | None]:
 
 
 def _log(line: dict[str, Any]) -> None:
-    print(json.dumps(line, ensure_ascii=False))  # noqa: T201 - a Worker's standard output is its log
+    workerd.log(json.dumps(line, ensure_ascii=False))

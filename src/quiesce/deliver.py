@@ -45,6 +45,8 @@ AT_ONCE_MAX = 8
 TRY_S = 10.0
 GIVE_UP_MS = 86_400_000
 CALLBACK_TRIES_MAX = 16
+UNDER_WAY_MS = 60_000
+"""A call that its caller has given up may still arrive for so long; an orphan that is not there then never was."""
 SUCCESS = range(200, 300)
 _NO_ROOM = frozenset({RefusalCode.QUEUE_FULL, RefusalCode.RATE_LIMITED, RefusalCode.DATABASE_FULL})
 """Refusals that prove the child not to be admitted, since a child that is there is found before its room is looked
@@ -134,7 +136,7 @@ async def _child(lane: Lane, work: Pass, parent: Submission, child: OpenOperatio
         work.delivered += 1
     owed = operations.find(lane.storage, parent.sequence, child.operation)
     if owed is None:
-        # It has been joined or let go meanwhile.
+        # It has been joined or let go meanwhile; then an orphan's end is owed, too.
         return
     address: dict[str, Any] = {
         "conversation": owed.detail["conversation"],
@@ -254,14 +256,7 @@ def _next_try_ms(lane: Lane, tries: int, cap_ms: int) -> int:
 
 
 async def _message(lane: Lane, work: Pass, message: Message) -> None:
-    submission = ledger.find(lane.storage, message.submission)
-    settled = None if submission is None else settlement.read(lane.storage, submission)
-    assert submission is not None, message
-    assert settled is not None, message
-    if message.kind is MessageKind.PARENT:
-        error = await _tell_parent(lane, submission, settled)
-    else:
-        error = await _call_back(lane, submission, settled)
+    error = await _send(lane, message)
     await lane.failpoints.reach("deliver:before")
     if error is None:
         lane.storage.commit(lambda: _delivered(lane, message))
@@ -275,6 +270,35 @@ async def _message(lane: Lane, work: Pass, message: Message) -> None:
         at_ms = _next_try_ms(lane, message.tries, cap_ms)
         lane.storage.commit(lambda: outbox.postpone(lane.storage, message, at_ms, error))
     await lane.failpoints.reach_after("deliver:after", lane.storage)
+
+
+async def _send(lane: Lane, message: Message) -> str | None:
+    """Send one message; returns why it did not arrive, if it did not."""
+    if message.kind is MessageKind.ORPHAN:
+        return await _end_orphan(lane, message)
+    submission = ledger.find(lane.storage, message.submission)
+    settled = None if submission is None else settlement.read(lane.storage, submission)
+    assert submission is not None, message
+    assert settled is not None, message
+    if message.kind is MessageKind.PARENT:
+        return await _tell_parent(lane, submission, settled)
+    return await _call_back(lane, submission, settled)
+
+
+async def _end_orphan(lane: Lane, message: Message) -> str | None:
+    assert message.conversation is not None, message
+    call = ports.AbortChild(
+        conversation=message.conversation,
+        submission=message.submission,
+        reason="its parent has let it go before it could run",
+    )
+    reply = await _ask(lane, call)
+    if reply is None:
+        return "no answer"
+    is_old = lane.clock() - message.since_ms >= UNDER_WAY_MS
+    if reply.refused is None or (reply.refused is RefusalCode.NOT_FOUND and is_old):
+        return None
+    return f"{reply.refused}: {reply.detail}"
 
 
 async def _tell_parent(

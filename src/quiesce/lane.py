@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from quiesce import conversation_log, ledger, wake
 from quiesce.agent import Registry
+from quiesce.audience import Audience
 from quiesce.errors import Refusal, RefusalCode
 from quiesce.failpoints import Failpoints
 from quiesce.generation import Begun
@@ -90,6 +91,8 @@ class Lane:
     """Whose attempt runs now, and how to tell it of an abort; a hint, which decides nothing."""
     publish: Callable[[SubmissionId, Any], None] = _nobody_listens
     """Where a Run's progress goes: to whoever streams it, and nowhere else."""
+    audience: Audience = field(default_factory=Audience)
+    """Who follows this conversation's events just now."""
 
     def wake(self, slot: AlarmSlot, now_ms: int) -> Wake:
         """Open the generation inside a transaction."""

@@ -1,4 +1,4 @@
-"""The outbox: messages owed to a parent or to a callback URL, written in the transaction that owes them.
+"""The outbox: messages owed to a parent, a callback URL or an orphan, written in the transaction that owes them.
 
 1. A message names what it is about, never what it says: that is read from the log when it is sent, so a result is
    stored once.
@@ -12,19 +12,21 @@ from enum import StrEnum
 from quiesce import agenda
 from quiesce.agenda import NEVER_MS, Entry
 from quiesce.ids import SubmissionId
+from quiesce.operations import OpenOperation
 from quiesce.storage import Storage
 
 
 class MessageKind(StrEnum):
-    """Whom a settlement is told to."""
+    """Whom a settlement is told to, or that a child which nobody established has to end."""
 
     PARENT = "parent"
     CALLBACK = "callback"
+    ORPHAN = "orphan"
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message that is owed: the settlement of a submission, to somebody."""
+    """One message that is owed: the settlement of a submission, to somebody; or to an orphan, its end."""
 
     kind: MessageKind
     submission: SubmissionId
@@ -32,6 +34,8 @@ class Message:
     tries: int = 0
     since_ms: int = 0
     last_error: str | None = None
+    conversation: str | None = None
+    """Where an orphan lives; everybody else is found in the log."""
 
     @property
     def subject(self) -> str:
@@ -44,6 +48,7 @@ def _entry(message: Message) -> Entry:
         "tries": message.tries,
         "since_ms": message.since_ms,
         "last_error": message.last_error,
+        "conversation": message.conversation,
     }
     return Entry(message.at_ms, "message", message.subject, detail)
 
@@ -58,12 +63,22 @@ def message_of(entry: Entry) -> Message:
         entry.detail["tries"],
         entry.detail["since_ms"],
         entry.detail["last_error"],
+        entry.detail["conversation"],
     )
 
 
 def owe(storage: Storage, kind: MessageKind, submission: SubmissionId, now_ms: int) -> None:
     """Owe a message from now on, in the commit of what it tells."""
     agenda.add(storage, _entry(Message(kind, submission, now_ms, since_ms=now_ms)))
+
+
+def owe_orphan(storage: Storage, child: OpenOperation, now_ms: int) -> None:
+    """Owe its end to a child that is let go before it was established: it would wait for its parent for ever."""
+    submission, conversation = child.detail["submission"], child.detail["conversation"]
+    message = Message(
+        MessageKind.ORPHAN, submission, now_ms, since_ms=now_ms, conversation=conversation
+    )
+    agenda.add(storage, _entry(message))
 
 
 def delivered(storage: Storage, message: Message) -> bool:

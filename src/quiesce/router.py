@@ -4,21 +4,26 @@
 2. An Object that cannot be reached is `unavailable`, whatever the platform calls it. Every route may be repeated.
 3. A wait is a call of its own. Admission is answered before the wait begins, so a wait that is cut off, by a
    reset of the Object or by its limit of waiters, costs the settlement in the answer and never the Receipt.
-4. Every response is JSON without a stack, a secret or a path, and is stored by no cache.
+4. Every response is without a stack, a secret or a path, and is stored by no cache. All are JSON, but for event
+   streams, which are opened only after the Object has answered their first question, and the page of `/docs`.
 """
 
 import asyncio
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from workers import WorkerEntrypoint
 
-from quiesce import routes, verbs, wire, workerd
+from quiesce import asks, events, publications, routes, verbs, wire, workerd
 from quiesce.agent import Registry
+from quiesce.asks import Call, Publication
 from quiesce.errors import Refusal, RefusalCode, StorageUnavailable
 from quiesce.ids import ConversationId, submission_id
-from quiesce.routes import Call
+from quiesce.streaming import streamed_response
+from quiesce.timers import use_cancellable_timers
 from quiesce.verbs import Command
 from quiesce.wire import Answer
 
@@ -31,7 +36,16 @@ RETRY_PAUSE_MS = 200
 """Between a wait that was cut off and the next try."""
 
 type Encoded = tuple[int, dict[str, str], str]
-"""A status, headers, and a body that is JSON already."""
+"""A status, headers, and a body that is text already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An event stream whose first question has been answered."""
+
+    watch: verbs.Watch
+    events: AsyncGenerator[str]
+    seconds_max: int
 
 
 class Worker(WorkerEntrypoint):
@@ -43,7 +57,10 @@ class Worker(WorkerEntrypoint):
         """Answer one HTTP request."""
         incoming = workerd.HttpRequest(request)
         try:
-            status, headers, body = await self._answer(incoming)
+            answered = await self._answer(incoming)
+            if isinstance(answered, Opened):
+                return self._stream(answered)
+            status, headers, body = answered
         except Refusal as refusal:
             status, headers, body = _encoded(wire.refuse(refusal))
         except Exception as error:  # noqa: BLE001 - the host's edge: a bug must not cross the border as a stack
@@ -57,13 +74,13 @@ class Worker(WorkerEntrypoint):
             status, {**headers, **SECURITY_HEADERS}, body if has_body else None
         )
 
-    async def _answer(self, incoming: workerd.HttpRequest) -> Encoded:
+    async def _answer(self, incoming: workerd.HttpRequest) -> Encoded | Opened:
         try:
             settings = workerd.Deployment.settings(self.env)
         except ValueError as error:
             raise Refusal(RefusalCode.UNAVAILABLE, str(error)) from None
         route = routes.find(incoming.method, incoming.path)
-        request = routes.Request(incoming.method, incoming.path, incoming.query, incoming.header)
+        request = asks.Request(incoming.method, incoming.path, incoming.query, incoming.header)
         call = routes.open_call(route, request, settings, self.agents)
         if route.body is not None:
             raw, is_whole = await incoming.body(routes.body_bytes_max(settings))
@@ -73,7 +90,39 @@ class Worker(WorkerEntrypoint):
         wanted = route.build(call)
         if isinstance(wanted, Answer):
             return _encoded(wanted)
+        if isinstance(wanted, Publication):
+            media_type, headers, text = publications.read(wanted)
+            return 200, {"content-type": media_type, **headers}, text
+        if isinstance(wanted, verbs.Watch):
+            return await self._open(call, wanted, is_head=incoming.method == "HEAD")
         return await self._carry_out(call, wanted)
+
+    async def _open(self, call: Call, watch: verbs.Watch, *, is_head: bool) -> Encoded | Opened:
+        """Ask a stream's first question, which is refused like any other; only then is it opened."""
+        if not is_head:
+            watch = watch.model_copy(update={"stream": workerd.drawn_name()})
+        first = await self._ask(watch)
+        if first[0] != events.OK:
+            return first
+        if is_head:
+            return 200, {"content-type": events.MEDIA_TYPE}, ""
+        seconds_max = call.settings.events_seconds_max
+        stream = events.follow(watch, first, self._ask, workerd.now_ms, seconds_max)
+        return Opened(watch, stream, seconds_max)
+
+    def _stream(self, opened: Opened) -> Any:
+        use_cancellable_timers()
+        watch = opened.watch
+        leave = verbs.StopWatching(conversation=watch.conversation, stream=watch.stream)
+
+        async def stopped() -> None:
+            # Where this is lost, the place is free after a while all the same.
+            with contextlib.suppress(Refusal):
+                await self._ask(leave)
+
+        headers = {"content-type": events.MEDIA_TYPE, **SECURITY_HEADERS}
+        seconds = opened.seconds_max + events.SLOW_SECONDS
+        return streamed_response(headers, opened.events, seconds, stopped)
 
     async def _carry_out(self, call: Call, command: Command) -> Encoded:
         wait_s = call.wait_s
@@ -147,4 +196,4 @@ def _encoded(answer: Answer) -> Encoded:
 
 
 def _log(line: dict[str, Any]) -> None:
-    print(json.dumps(line, ensure_ascii=False))  # noqa: T201 - a Worker's standard output is its log
+    workerd.log(json.dumps(line, ensure_ascii=False))

@@ -9,21 +9,19 @@ This module does no input or output, and knows neither JavaScript nor the Object
 """
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import replace
 from urllib.parse import parse_qsl, unquote_to_bytes
 
-from quiesce import shapes, verbs, wire
+from quiesce import asks, verbs, wire
 from quiesce.access import Role, authenticate, require_conversation, require_role
 from quiesce.agent import Registry
+from quiesce.asks import Call, Publication, Request, Route
 from quiesce.errors import Refusal, RefusalCode, limit_exceeded
-from quiesce.headers import JSON_MEDIA_TYPE, idempotency_key, is_json, wait_seconds
+from quiesce.headers import JSON_MEDIA_TYPE, is_json
 from quiesce.ids import CONVERSATION_ID, OPERATION_ID, OPERATION_NAME, SUBMISSION_ID
-from quiesce.settings import Settings, Token
-from quiesce.states import State
-from quiesce.verbs import Command
-from quiesce.wire import Answer, Body, answer
+from quiesce.settings import Settings
+from quiesce.wire import Body
 
 SUBMISSION_CHARACTERS = re.compile(r"[A-Za-z0-9_.:@~-]{1,128}")
 SEGMENTS: Mapping[str, re.Pattern[str]] = {
@@ -33,224 +31,38 @@ SEGMENTS: Mapping[str, re.Pattern[str]] = {
     "signal": OPERATION_NAME,
 }
 """What may stand in a path for each of the words in braces."""
-CURSOR = re.compile(r"[0-9]{1,15}")
-LIMIT = re.compile(r"[0-9]{1,4}")
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One HTTP request before its body is read."""
-
-    method: str
-    path: str
-    """As it was sent: not yet decoded."""
-    query: str
-    header: Callable[[str], str | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A request that its caller may make, with every part parsed, as the builders of the table see it."""
-
-    route: "Route"
-    request: Request
-    settings: Settings
-    agents: Registry
-    token: Token | None
-    ids: Mapping[str, str]
-    query: Mapping[str, str]
-    body: Any = None
-
-    @property
-    def principal(self) -> str:
-        """Whom the caller's token speaks for."""
-        assert self.token is not None
-        return self.token.principal
-
-    @property
-    def conversation(self) -> str:
-        """The conversation that the path names."""
-        return self.ids["conversation"]
-
-    @property
-    def submission(self) -> str:
-        """The submission that the path names."""
-        return self.ids["submission"]
-
-    @property
-    def wait_s(self) -> int | None:
-        """How long the caller would wait, within what is allowed; None where nobody asked or nothing waits."""
-        if not self.route.may_wait:
-            return None
-        return wait_seconds(self.request.header("prefer"), self.settings.wait_seconds_max)
-
-
-type Build = Callable[[Call], Command | Answer]
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """One row of the table."""
-
-    method: str
-    path: str
-    role: Role | None
-    """What the caller's token must allow, or None where no token is needed."""
-    build: Build
-    body: type[Body] | None = None
-    query: frozenset[str] = frozenset()
-    may_wait: bool = False
-    """Whether `Prefer: wait=N` delays the answer."""
-    segments: tuple[str, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "segments", tuple(self.path.split("/")))
-
-
-def _submit(call: Call) -> Command:
-    return verbs.Submit(
-        conversation=call.conversation,
-        principal=call.principal,
-        key=idempotency_key(call.request.header("idempotency-key")),
-        body=call.body,
-    )
-
-
-def _list_submissions(call: Call) -> Command:
-    state = call.query.get("state")
-    if state is not None and state not in set(State):
-        message = f"state must be one of {', '.join(State)}"
-        raise Refusal(RefusalCode.INVALID_REQUEST, message)
-    return verbs.ListSubmissions(
-        conversation=call.conversation, after=_after(call), limit=_limit(call), state=state
-    )
-
-
-def _read_status(call: Call) -> Command:
-    return verbs.ReadStatus(
-        conversation=call.conversation,
-        submission=call.submission,
-        if_none_match=call.request.header("if-none-match"),
-    )
-
-
-def _read_settlement(call: Call) -> Command:
-    return verbs.ReadSettlement(
-        conversation=call.conversation,
-        submission=call.submission,
-        wait_ms=(call.wait_s or 0) * 1_000,
-    )
-
-
-def _read_records(call: Call) -> Command:
-    return verbs.ReadRecords(conversation=call.conversation, after=_after(call), limit=_limit(call))
-
-
-def _retry(call: Call) -> Command:
-    return verbs.Retry(
-        conversation=call.conversation,
-        submission=call.submission,
-        principal=call.principal,
-        reason=call.body.reason,
-    )
-
-
-def _force_pass(call: Call) -> Command:
-    return verbs.ForcePass(
-        conversation=call.conversation, principal=call.principal, reason=call.body.reason
-    )
-
-
-def _abort(call: Call) -> Command:
-    if call.body.detach:
-        # What is let go may still have effects, so only an operator may do that.
-        assert call.token is not None
-        require_role(call.token, Role.OPERATE)
-    return verbs.Abort(
-        detaches=call.body.detach,
-        conversation=call.conversation,
-        submission=call.submission,
-        principal=call.principal,
-        reason=call.body.reason,
-    )
-
-
-def _decide(call: Call) -> Command:
-    return verbs.Decide(
-        conversation=call.conversation,
-        submission=call.submission,
-        operation=call.ids["operation"],
-        principal=call.principal,
-        choice=call.body.choice,
-        reason=call.body.reason,
-    )
-
-
-def _resolve(call: Call) -> Command:
-    return verbs.Resolve(
-        conversation=call.conversation,
-        submission=call.submission,
-        operation=call.ids["operation"],
-        principal=call.principal,
-        body=call.body,
-    )
-
-
-def _signal(call: Call) -> Command:
-    return verbs.DeliverSignal(
-        conversation=call.conversation,
-        submission=call.submission,
-        signal=call.ids["signal"],
-        principal=call.principal,
-        key=idempotency_key(call.request.header("idempotency-key")),
-        payload=call.body.payload,
-    )
-
-
-def _explain(call: Call) -> Command:
-    return verbs.Explain(
-        conversation=call.conversation,
-        submission=call.ids.get("submission"),
-        after=_after(call),
-        limit=_limit(call),
-    )
-
-
-def _read(verb: type[verbs.ReadLane | verbs.ReadMaintenance]) -> Build:
-    return lambda call: verb(conversation=call.conversation)
-
-
-def _agents(call: Call) -> Answer:
-    return answer(200, shapes.agents_body(call.agents))
-
-
-def _health(_call: Call) -> Answer:
-    # Whoever gets here has passed the parsing of the settings, which is what can be wrong.
-    return answer(200, {"status": "ok"})
 
 
 LANE = "/v1/conversations/{conversation}"
 ONE = LANE + "/submissions/{submission}"
 PAGING = frozenset({"after", "limit"})
+EVENTS = frozenset({"after", "submission"})
 
 ROUTES: tuple[Route, ...] = (
-    Route("POST", f"{LANE}/submissions", Role.SUBMIT, _submit, wire.SubmitBody, may_wait=True),
-    Route("GET", f"{LANE}/submissions", Role.OBSERVE, _list_submissions, query=PAGING | {"state"}),
-    Route("GET", ONE, Role.OBSERVE, _read_status),
-    Route("GET", f"{ONE}/settlement", Role.OBSERVE, _read_settlement, may_wait=True),
-    Route("POST", f"{ONE}/retry", Role.OPERATE, _retry, wire.ReasonBody),
-    Route("POST", f"{ONE}/abort", Role.SUBMIT, _abort, wire.AbortBody),
-    Route("POST", f"{ONE}/approvals/{{operation}}", Role.DECIDE, _decide, wire.DecisionBody),
-    Route("POST", f"{ONE}/resolutions/{{operation}}", Role.DECIDE, _resolve, wire.ResolutionBody),
-    Route("POST", f"{ONE}/signals/{{signal}}", Role.SUBMIT, _signal, wire.SignalBody),
-    Route("GET", f"{ONE}/explain", Role.OBSERVE, _explain),
-    Route("GET", f"{LANE}/explain", Role.OBSERVE, _explain, query=PAGING),
-    Route("GET", LANE, Role.OBSERVE, _read(verbs.ReadLane)),
-    Route("GET", f"{LANE}/maintenance", Role.OBSERVE, _read(verbs.ReadMaintenance)),
-    Route("POST", f"{LANE}/maintenance/pass", Role.OPERATE, _force_pass, wire.ReasonBody),
-    Route("GET", f"{LANE}/records", Role.OBSERVE, _read_records, query=PAGING),
-    Route("GET", "/v1/agents", Role.OBSERVE, _agents),
-    Route("GET", "/healthz", None, _health),
+    Route("POST", f"{LANE}/submissions", Role.SUBMIT, asks.submit, wire.SubmitBody, may_wait=True),
+    Route(
+        "GET", f"{LANE}/submissions", Role.OBSERVE, asks.list_submissions, query=PAGING | {"state"}
+    ),
+    Route("GET", ONE, Role.OBSERVE, asks.read_status),
+    Route("GET", f"{ONE}/settlement", Role.OBSERVE, asks.read_settlement, may_wait=True),
+    Route("POST", f"{ONE}/retry", Role.OPERATE, asks.retry, wire.ReasonBody),
+    Route("POST", f"{ONE}/abort", Role.SUBMIT, asks.abort, wire.AbortBody),
+    Route("POST", f"{ONE}/approvals/{{operation}}", Role.DECIDE, asks.decide, wire.DecisionBody),
+    Route(
+        "POST", f"{ONE}/resolutions/{{operation}}", Role.DECIDE, asks.resolve, wire.ResolutionBody
+    ),
+    Route("POST", f"{ONE}/signals/{{signal}}", Role.SUBMIT, asks.signal, wire.SignalBody),
+    Route("GET", f"{ONE}/explain", Role.OBSERVE, asks.explain),
+    Route("GET", f"{LANE}/explain", Role.OBSERVE, asks.explain, query=PAGING),
+    Route("GET", LANE, Role.OBSERVE, asks.read(verbs.ReadLane)),
+    Route("GET", f"{LANE}/maintenance", Role.OBSERVE, asks.read(verbs.ReadMaintenance)),
+    Route("POST", f"{LANE}/maintenance/pass", Role.OPERATE, asks.force_pass, wire.ReasonBody),
+    Route("GET", f"{LANE}/records", Role.OBSERVE, asks.read_records, query=PAGING),
+    Route("GET", f"{LANE}/events", Role.OBSERVE, asks.watch, query=EVENTS),
+    Route("GET", "/v1/agents", Role.OBSERVE, asks.agents),
+    Route("GET", "/healthz", None, asks.health),
+    Route("GET", "/openapi.json", None, asks.publish(Publication.OPENAPI)),
+    Route("GET", "/docs", None, asks.publish(Publication.DOCS)),
 )
 
 
@@ -296,9 +108,7 @@ def open_call(route: Route, request: Request, settings: Settings, agents: Regist
         require_conversation(token, ids["conversation"])
     query = _query(route, request.query)
     if "submission" in ids and not SUBMISSION_ID.fullmatch(ids["submission"]):
-        # Such an id is derived for no submission: the Object need not be asked.
-        message = f"conversation {ids['conversation']!r} has no submission {ids['submission']!r}"
-        raise Refusal(RefusalCode.NOT_FOUND, message)
+        raise asks.no_submission(ids["conversation"], ids["submission"])
     call = Call(route, request, settings, agents, token, ids, query)
     if route.body is not None:
         _check_body_headers(call, route.body)
@@ -334,22 +144,6 @@ def _query(route: Route, text: str) -> dict[str, str]:
     if len(query) < len(pairs):
         raise Refusal(RefusalCode.INVALID_REQUEST, "a query parameter is given twice")
     return query
-
-
-def _after(call: Call) -> int:
-    text = call.query.get("after", "0")
-    if not CURSOR.fullmatch(text):
-        message = "after must be the `next` of an earlier page"
-        raise Refusal(RefusalCode.INVALID_REQUEST, message)
-    return int(text)
-
-
-def _limit(call: Call) -> int:
-    text = call.query.get("limit", str(wire.PAGE_DEFAULT))
-    if not LIMIT.fullmatch(text) or not 1 <= int(text) <= wire.PAGE_MAX:
-        message = f"limit must be a number from 1 to {wire.PAGE_MAX}"
-        raise Refusal(RefusalCode.INVALID_REQUEST, message)
-    return int(text)
 
 
 def body_bytes_max(settings: Settings) -> int:

@@ -63,6 +63,10 @@ class Settings(BaseModel):
     signals_pending_max: Positive = 64
     waiters_max: Positive = 256
     wait_seconds_max: Annotated[int, Field(ge=0, le=55)] = 25
+    events_seconds_max: Annotated[int, Field(ge=1, le=300)] = 55
+    """How long an event stream goes on before its reader has to come back."""
+    streams_max: Positive = 64
+    """How many event streams may follow one conversation at once."""
     tokens: Mapping[str, Token] = Field(default_factory=dict)
     """The SHA-256 of each accepted bearer token, in hexadecimal, and who it speaks for. None: closed."""
 

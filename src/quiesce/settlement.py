@@ -91,6 +91,7 @@ def conclude(
     ]
     if children and isinstance(verdict, Aborted) and verdict.detaches:
         unknown += [each.operation for each in children]
+        _let_go(storage, children, now_ms)
     elif children:
         _reserve(storage, submission, _reserved(verdict, unknown), now_ms, cost)
         _owe_aborts(storage, children)
@@ -107,6 +108,7 @@ def settle_reserved(
 ) -> list[SubmissionId]:
     """Settle a submission exactly as it was reserved, inside a commit; children that are still open are let go."""
     left = operations.close_all(storage, submission.sequence)
+    _let_go(storage, left, now_ms)
     record = conversation_log.read(storage, record_id(submission.id, "reserved"))
     reserved = None if record is None else record.parsed()
     if not isinstance(reserved, SettlementReserved):
@@ -180,6 +182,13 @@ def _owe_aborts(storage: Storage, children: list[OpenOperation]) -> None:
             "next_try_ms": 0,
         }
         operations.open_(storage, replace(child, detail=detail))
+
+
+def _let_go(storage: Storage, children: list[OpenOperation], now_ms: int) -> None:
+    """Owe their end to children that nobody has established: no parent is left to do it."""
+    for each in children:
+        if each.detail["is_owed"]:
+            outbox.owe_orphan(storage, each, now_ms)
 
 
 def _settle(

@@ -77,6 +77,25 @@ class ReadRecords(_Command):
     limit: int = PAGE_DEFAULT
 
 
+class Watch(_Command):
+    """Ask what stands behind a place in the log, waiting for it at most `wait_ms`."""
+
+    verb: Literal["watch"] = "watch"
+    stream: str = ""
+    """Which event stream asks: drawn when it is opened."""
+    submission: str | None = None
+    place: int = 0
+    wait_ms: int = 0
+    is_first: bool = True
+
+
+class StopWatching(_Command):
+    """Free the place of an event stream whose reader has gone."""
+
+    verb: Literal["stop-watching"] = "stop-watching"
+    stream: str
+
+
 class Retry(_Command):
     """Release a quarantined submission."""
 
@@ -152,6 +171,8 @@ type Command = (
     | Resolve
     | DeliverSignal
     | Explain
+    | Watch
+    | StopWatching
 )
 COMMANDS: TypeAdapter[Command] = TypeAdapter(
     Annotated[Command, Field(discriminator="verb")], config=ConfigDict(defer_build=True)

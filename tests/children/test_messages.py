@@ -1,6 +1,6 @@
 """Messages between Objects that are lost, doubled, late, refused or forged: there is one child, one join, one end.
 
-A call that comes twice, late or out of order changes something at most once; no answer is never taken for a refusal.
+A call that comes twice, late or out of order changes something at most once; no answer is never a refusal.
 SX-13, SX-17; DSB-7, DSB-8, DSB-11; RC-42 to RC-44, RC-58, RC-63, RC-66; S48; gap 9.
 """
 

@@ -23,8 +23,10 @@ from client.helpers.deployment import (
     problem,
     receipt,
     record,
+    said,
     settlement,
     status,
+    stream,
 )
 from quiesce.cli import session, watching
 from quiesce.cli.main import app
@@ -264,24 +266,25 @@ def test_what_is_owed_in_several_conversations_is_one_list_the_oldest_first(
 def test_a_watch_shows_every_record_once_and_ends_with_the_settlement(quiesce: Quiesce) -> None:
     told = Told(
         ok(status()),
-        page(record(1), record(2, submission="sub_2"), after="2"),
-        page(record(3)),
-        ok(status(), 202),
-        page(),
-        ok(settlement()),
-        page(record(4)),
+        stream(said("record", record(1), 1), said("progress", {"submission": "sub_1", "value": 1})),
+        ok(status()),
+        stream(
+            said("record", record(3), 3),
+            said("record", record(4), 4),
+            said("settlement", settlement()),
+        ),
     )
     result = quiesce(told, "watch", "-c", "c", "sub_1", "--json")
     documents = [from_json(line) for line in result.stdout.splitlines()]
     assert [each.get("sequence") for each in documents] == [1, 3, 4, None]
     assert documents[-1]["outcome"] == "completed"
-    assert [sent.url.params.get("after") for sent in told.requests if "records" in sent.url.path] == [
-        None, "2", "3", "3",
-    ]  # fmt: skip
+    assert [
+        sent.headers["last-event-id"] for sent in told.requests if "events" in sent.url.path
+    ] == ["0", "1"]
 
 
 def test_a_watch_that_is_over_says_where_the_submission_stands(quiesce: Quiesce) -> None:
-    told = Told(ok(status()), page(), ok(status(), 202))
+    told = Told(ok(status()))
     result = quiesce(told, "watch", "-c", "c", "sub_1", "--timeout", "0")
     assert result.exit_code == 4
     assert "sub_1 is suspended, waits for approval ask" in result.stdout

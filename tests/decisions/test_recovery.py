@@ -206,7 +206,7 @@ RULES = [
         **waiting(WaitKind.APPROVAL, operation="large", name="large", until_ms=None),
     ),
     row("8-decided-RC-30", [SUSPENDED], Resume),
-    row("8-asked-and-not-suspended-RC-28", [OWNED_INPUT, waits(APPROVAL)], Suspend),
+    row("8-asked-and-its-attempt-died-RC-28", [OWNED_INPUT, waits(APPROVAL)], Claim),
     row("8-asked-and-released", [APPLIED, waits(APPROVAL)], Suspend),
     row("8-decided-before-it-was-suspended-RC-31", [OWNED_INPUT], Claim),
     row(

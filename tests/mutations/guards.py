@@ -137,7 +137,7 @@ GUARDS: list[tuple[str, str, str, str, tuple[str, ...]]] = [
         "recovery.py",
         "    if evidence.is_head:\n        return None\n",
         "    return None\n",
-        (RECOVERY,),
+        (RECOVERY, "-k", "4-queued"),
     ),
     (
         "a call without a result is reconciled before anything else",

@@ -229,7 +229,7 @@ def call_that_fails_as_expected(client: Client) -> None:
     call_then_approval(client)
 
 
-@scene()
+@scene(is_long=True)
 def call_with_a_reconciler(client: Client) -> None:
     submission = client.submit("reconciled")
     client.wait()
@@ -243,7 +243,7 @@ def idempotent_and_readonly_calls(client: Client) -> None:
     client.wait()
 
 
-@scene()
+@scene(is_long=True)
 def two_calls_together(client: Client) -> None:
     client.submit("two_calls")
     client.wait()
@@ -309,7 +309,7 @@ def timer(client: Client) -> None:
     client.wait()
 
 
-@scene()
+@scene(is_long=True)
 def two_join_a_host(client: Client) -> None:
     host = client.submit("collect", 0)
     client.submit("collect", 1, mode="join")
@@ -356,7 +356,7 @@ def resolved_as_failed(client: Client) -> None:
     _resolved(client)
 
 
-@scene(resolution="never-happened", charge=[ConnectionError(), "charge done"])
+@scene(resolution="never-happened", charge=[ConnectionError(), "charge done"], is_long=True)
 def resolved_as_never_happened(client: Client) -> None:
     _resolved(client)
 

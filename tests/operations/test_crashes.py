@@ -2,8 +2,8 @@
 
 For every scene and every commit that its undisturbed run makes, the process dies before and after that commit,
 keeping or losing what was not synced. A client whose answer died asks the same again. Then: every submission ends
-as in the undisturbed run; no uncertain call was ever made again without a resolution that allows it; no alarm is left;
-and the kit has checked the laws of the conversation after every event.
+as in the undisturbed run; no uncertain call was ever made again without a resolution that allows it; no alarm is
+left; and the kit has checked the laws of the conversation after every event.
 
 EV-29 to EV-50, CH-1, DA-6, DA-7, DJ-4 to DJ-11, DT-4, DT-5, RC-16 to RC-38; S12, S113. What EV-32, EV-33 and EV-51
 to EV-54 tell apart is one commit here.

@@ -229,6 +229,7 @@ def joined_by_two(*plans: CrashPlan) -> None:
         assert kinds(lane, two) == ["input-joined", "settlement"]
 
 
+@pytest.mark.slow
 def test_a_crash_at_any_commit_around_the_inbox_joins_each_once() -> None:
     """EV-49 to EV-55: and a second crash at the commit that comes again."""
     counter = commit_counter()

@@ -102,6 +102,7 @@ def forced_pass(lane: Conversation) -> Counts:
     return lane.storage.counts().since(before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["approval", "unknown", "timer"])
 def test_a_pass_over_a_waiting_head_costs_the_same_whatever_the_history_and_the_queue(
     kind: str,

@@ -237,8 +237,14 @@ class Programs(RuleBasedStateMachine):
         if self.lane.is_virgin:
             return
         record = self.lane.generation()
-        if not record.is_owed:
-            assert self.lane.alarm_at_ms == record.due_at_ms
+        if record.is_owed:
+            return
+        alarm_at_ms, due_at_ms = self.lane.alarm_at_ms, record.due_at_ms
+        assert (alarm_at_ms is None) == (due_at_ms is None)
+        if alarm_at_ms is not None and due_at_ms is not None:
+            # No pass moves its alarm before the slot that its begin armed.
+            delay_ms = self.deployment.settings.alarm_delay_ms
+            assert due_at_ms <= alarm_at_ms <= due_at_ms + delay_ms
 
     def teardown(self) -> None:
         self.lane.plan_crash()

@@ -14,7 +14,7 @@ from workshop import serving
 
 HERE = Path(__file__).parent
 CONTRACT = HERE.parent / "contract"
-MAIN = "under_test.py"
+MAIN = "trapped_entry.py"
 type NewStage = Callable[[], Stage]
 
 
@@ -76,9 +76,7 @@ def client(server: serving.Server) -> Iterator[Client]:
 
 
 @pytest.fixture(scope="module")
-def new_stage(
-    server: serving.Server, client: Client, outside_server: outside.Outside
-) -> NewStage:
+def new_stage(server: serving.Server, client: Client, outside_server: outside.Outside) -> NewStage:
     """Make conversations on the module's server."""
     return lambda: Stage(server, client, outside_server)
 

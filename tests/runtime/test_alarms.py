@@ -10,6 +10,9 @@ from runtime.helpers.stage import REASON, Stage
 pytestmark = pytest.mark.worker
 
 APPROVE = {"decision": "approved", "reason": REASON}
+MANY = 1_000
+SOON_S = 20
+"""Well before the minute after which the last resort tries again."""
 QUESTION = {"question": "May it?"}
 
 
@@ -47,13 +50,13 @@ def spent(stage: Stage) -> dict[str, int]:
 def test_al_1_a_forced_alarm_on_a_quiet_lane_runs_no_sql_and_writes_nothing(stage: Stage) -> None:
     before = suspended(stage)
     counts = spent(stage)
-    stage.control("rig", part="sql", broken=True)
+    stage.control("rig", part="sql", times=MANY)
     deliver(stage)
     assert stage.life()["deliveries"][-1]["ended"] == "in order"
     assert stage.life()["refused"] == {}
     assert spent(stage) == {**counts, "kv_reads": counts["kv_reads"] + 1}
     assert stage.look() == before
-    stage.control("rig", part="sql", broken=False)
+    stage.control("rig", part="sql", times=0)
     assert stage.post("approvals/question", APPROVE).status_code == 200
     assert stage.until_settled().settlements[0].result["approved"] is True
 
@@ -95,7 +98,9 @@ def test_al_3_a_mutation_in_flight_cannot_be_acknowledged(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("is_at_once", [False, True])
-def test_al_4_double_alarms_on_a_ready_lane_change_nothing(stage: Stage, *, is_at_once: bool) -> None:
+def test_al_4_double_alarms_on_a_ready_lane_change_nothing(
+    stage: Stage, *, is_at_once: bool
+) -> None:
     stage.arm("maintenance:begin:before", "pause")
     stage.submit("steps", {"count": 2, "url": stage.url})
     stage.until_paused("maintenance:begin:before")
@@ -194,3 +199,19 @@ def test_a_storm_of_mutations_is_answered_and_settles_in_order(stage: Stage) -> 
         stage.submit("echo", place, f"key-{place}")
     seen = stage.until_settled()
     assert [each.result for each in seen.settlements] == list(range(120))
+
+
+def test_the_last_resort_of_a_failed_begin_moves_no_alarm_that_a_mutation_has_set(
+    stage: Stage,
+) -> None:
+    """M10 and M2: the bare alarm is for a slot that is empty, or set to later."""
+    stage.arm("maintenance:begin:before", "pause")
+    stage.submit("echo", 1)
+    stage.until_paused("maintenance:begin:before")
+    stage.submit("echo", 2, "second")
+    armed_at_ms = stage.look().alarm_at_ms
+    assert armed_at_ms is not None
+    stage.control("rig", part="transaction", times=1)
+    stage.control("release", point="maintenance:begin:before")
+    assert len(stage.until_settled(SOON_S).settlements) == 2
+    assert stage.life()["refused"] == {"transaction": 1}

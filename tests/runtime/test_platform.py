@@ -80,8 +80,10 @@ def test_what_was_synced_outlives_a_process_that_ends_in_the_next_breath(
 def test_an_alarm_that_builds_its_object_is_delivered_once_whatever_the_gate_writes(
     server: Server, probe: Probe, gate: str
 ) -> None:
-    """M12. The gate of a construction that an alarm causes still sees the alarm in its slot, so one that fills only an
-    empty slot writes nothing. Were it to write, it would cancel that delivery and get one at the new time instead.
+    """M12: nothing is lost, and nothing comes twice.
+
+    The gate of a construction that an alarm causes sees the alarm in its slot, so one that fills only an empty slot
+    writes nothing. Were it to write, that delivery would be cancelled, and one at the new time come instead.
     """
     probe.ask("tell", in_ms=60_000, gate=gate, gate_delay_ms=GATE_DELAY_MS)
     due_ms = probe.ask("notes")["slot_ms"]

@@ -29,7 +29,7 @@ CRASHES = (
 def restarted(
     tmp_path_factory: pytest.TempPathFactory, contract_root: Path, outside_server: Outside
 ) -> Iterator[dict[Crash | str, Stage]]:
-    """Conversations that stood at failpoints, or slept, while their server was killed, whole, and another started."""
+    """Conversations that stood at failpoints, or slept, while their server was killed and another one started."""
     folder = tmp_path_factory.mktemp("restart")
     first = serve(folder, {}, contract_root)
     stages: dict[Crash | str, Stage] = {}

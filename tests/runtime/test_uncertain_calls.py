@@ -1,4 +1,4 @@
-"""A call that must not happen twice, and the process killed in the middle of it: unknown, and never a second call."""
+"""A call that must not happen twice, and the process killed in its middle: unknown, and no second call."""
 
 import pytest
 

@@ -49,6 +49,7 @@ STOPS = frozenset(
     }
 )
 """Where an actor stops. `dirty:before` is the same place as not having begun, `mutation:armed` as `dirty:after`."""
+_STOPS_TOLD = {STOPS: ", every stop", LEAN_STOPS: "", SPARSE_STOPS: ", fewer stops"}
 MOVES_MAX = 200
 """No schedule within the bounds is nearly as long."""
 LATE_MS = 2_000
@@ -61,6 +62,12 @@ LEAN_STOPS = STOPS - {
     "body:begun",
 }
 """Without the places from which the next stop is reached without a write."""
+SPARSE_STOPS = LEAN_STOPS - {
+    "maintenance:finish:after",
+    "maintenance:mutation:finished",
+    "claim:after",
+}
+"""For the widest bound: what is left out here, every other bound explores."""
 SETTINGS = Settings(backoff_base_ms=1_000)
 WAITED_PASSES_SEEN = 1
 """With this base, from the second pass that waits for a body on, all waits are the same second."""
@@ -85,7 +92,7 @@ class Bounds:
         """Say what may happen, in words."""
         named = [(each.name, getattr(self, each.name)) for each in fields(self)]
         counts = [f"{value} {name}" for name, value in named if value and name != "stops"]
-        return ", ".join(counts) + (", every stop" if self.stops == STOPS else "")
+        return ", ".join(counts) + _STOPS_TOLD[self.stops]
 
 
 @dataclass

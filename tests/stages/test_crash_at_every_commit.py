@@ -87,8 +87,14 @@ def check_as_undisturbed(played: Played, control: Played, what: str) -> None:
         assert outcome == control.outcomes[place], f"{what}: {place} settled differently"
 
 
-def named(scenarios: list[Scenario]) -> list[object]:
-    return [pytest.param(each, id=each.name) for each in scenarios]
+def named(scenarios: list[Scenario], *, all_fast: bool = True) -> list[object]:
+    """Name each case; without `all_fast`, the bigger ones are slow."""
+    return [
+        pytest.param(
+            each, id=each.name, marks=() if all_fast or each.is_small else pytest.mark.slow
+        )
+        for each in scenarios
+    ]
 
 
 @pytest.mark.parametrize("scenario", named(CORPUS))
@@ -98,7 +104,7 @@ def test_undisturbed_run_settles_everything(scenario: Scenario) -> None:
     assert commits > 3
 
 
-@pytest.mark.parametrize("scenario", named(CORPUS))
+@pytest.mark.parametrize("scenario", named(CORPUS, all_fast=False))
 def test_crash_at_every_commit_converges(scenario: Scenario) -> None:
     control, commits = undisturbed(scenario)
     for plan in crash_plans(commits):

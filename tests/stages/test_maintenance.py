@@ -492,7 +492,7 @@ def test_m8_slot_that_is_past_due_gives_way_to_the_next_millisecond() -> None:
 
 def test_m8_storm_of_mutations_writes_the_alarm_a_bounded_number_of_times() -> None:
     """S26, S24: wakes coalesce to one generation and one alarm."""
-    with deployed() as deployment:
+    with deployed(checks_every_event=False) as deployment:
         lane = deployment.conversation("one")
         for number in range(200):
             lane.submit("echo", number)
@@ -505,7 +505,7 @@ def test_m8_storm_of_mutations_writes_the_alarm_a_bounded_number_of_times() -> N
 
 
 def test_m8_storm_of_mutations_within_a_pass_writes_the_alarm_a_bounded_number_of_times() -> None:
-    with deployed() as deployment:
+    with deployed(checks_every_event=False) as deployment:
         lane = deployment.conversation("one")
         lane.submit("slow", 600)
         lane.start_delivery()
@@ -773,7 +773,7 @@ def test_m11_next_mutation_releases_a_parked_lane() -> None:
 
 def test_m11_wake_budget_of_a_fleet_stays_under_its_ceiling() -> None:
     """S5: lanes with nothing to do cost nothing, and a lane that fails all day costs less than a hundred wakes."""
-    with deployed() as deployment:
+    with deployed(checks_every_event=False) as deployment:
         for number in range(50):
             lane = deployment.conversation(f"idle-{number}")
             lane.submit("echo", number)
@@ -1211,7 +1211,7 @@ def test_s9_rows_read_by_a_pass_do_not_grow_with_history_or_queue() -> None:
     """Parity gap 10; the exact counts are measured under workerd."""
 
     def rows_read(history: int, queued: int) -> int:
-        with deployed() as deployment:
+        with deployed(checks_every_event=False) as deployment:
             lane = deployment.conversation("one")
             for number in range(history):
                 lane.submit("echo", number)
@@ -1238,7 +1238,7 @@ def test_s156_alarm_and_clock_are_one_virtual_clock() -> None:
         assert lane.alarm_at_ms is None
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_ch_3_seeded_chaos_on_two_lanes_converges_to_the_same_evidence(seed: int) -> None:
     """CH-1, CH-3: aborts and alarms in random order; the evidence equals that of an undisturbed run."""
     chance = random.Random(20_260_813 + seed)

@@ -1,6 +1,6 @@
 """`quiesce watch`: one submission, live, until it is settled.
 
-1. It only reads: the log behind what it has seen, and the settlement by long polls.
+1. It only reads: the submission's event stream, which is taken up again where it breaks, and its status.
 2. What is shown of a submission is what its records and its status say, never a guess about what comes next.
 3. On a terminal one picture is kept up to date; elsewhere each record and each change is a line; with --json each
    record and, at the end, the settlement is a line.
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from pydantic_core import to_json
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.rule import Rule
@@ -18,15 +19,13 @@ from rich.text import Text
 from quiesce.cli import screens
 from quiesce.cli.session import Session
 from quiesce.cli.wording import STATE_STYLES, moment, styled
-from quiesce.client import Client, Record, Settlement, Status, StillOpen
+from quiesce.client import Client, Event, Progress, Record, Settlement, Status, StillOpen
 
-PAGE = 200
-WAIT_S_MIN, WAIT_S_MAX = 1, 5
-"""A change is seen at once only if it settles; while nothing changes, the rest is looked for less often."""
-PICTURE_LINES = 14
+SHOWN_MAX = 300
+PICTURE_LINES = 15
 """What the picture takes beside the records."""
 
-type Sight = Record | Status | Settlement
+type Sight = Event | Status
 
 
 class Viewer(Protocol):
@@ -54,46 +53,39 @@ def _follow(
     session: Session, viewer: Viewer, submission: str, deadline_s: float | None
 ) -> Settlement:
     last: Status | None = None
-    for sight in sights(session.client, session.conversation, submission):
+    for sight in sights(session.client, session.conversation, submission, deadline_s):
         viewer.see(sight)
         if isinstance(sight, Settlement):
             return sight
         if isinstance(sight, Status):
             last = sight
-        is_over = deadline_s is not None and session.client.calls.terms.clock() >= deadline_s
-        if is_over and last is not None:
-            raise StillOpen(last)
-    raise AssertionError("sights end with a settlement")
+    assert last is not None, "the status is seen first"
+    raise StillOpen(last)
 
 
-def sights(client: Client, conversation: str, submission: str) -> Iterator[Sight]:
-    """Yield the status first, then each record and each reading of the status, and the settlement last."""
-    seen, wait_s = 0, WAIT_S_MIN
-    before = client.status(conversation, submission)
-    yield before
-    while True:
-        page = client.records_page(conversation, after=seen, page_size=PAGE)
-        own = [record for record in page.items if record.submission == submission]
-        yield from own
-        if page.items:
-            seen = page.items[-1].sequence
-        if page.next is not None:
-            continue
-        now = client.poll(conversation, submission, wait_s=wait_s)
-        if isinstance(now, Settlement):
-            yield from _rest(client, conversation, submission, seen)
-            yield now
-            return
-        yield now
-        has_changed = bool(own) or now.state != before.state or now.attempts != before.attempts
-        wait_s = WAIT_S_MIN if has_changed else min(WAIT_S_MAX, wait_s + 1)
-        before = now
+def sights(
+    client: Client, conversation: str, submission: str, deadline_s: float | None
+) -> Iterator[Sight]:
+    """Yield the status first, then each record and what is shown, the status after each burst, the settlement last.
+
+    While nothing comes the status is looked at as often as the deployment shows that it is there: a retry is no
+    record. Nothing but the settlement is yielded last, unless the time to watch is over.
+    """
+    last = client.status(conversation, submission)
+    yield last
+    left_s = None if deadline_s is None else max(0.0, deadline_s - client.calls.terms.clock())
+    course = client.calls.stream(conversation, submission=submission, timeout_s=left_s)
+    for burst in client.follow(course):
+        yield from burst
+        if not course.is_over():
+            yield client.status(conversation, submission)
 
 
-def _rest(client: Client, conversation: str, submission: str, seen: int) -> Iterator[Record]:
-    for record in client.records(conversation, after=seen, page_size=PAGE):
-        if record.submission == submission:
-            yield record
+def shown(progress: Progress) -> str:
+    """Write what a Run shows, on one line."""
+    value = progress.value
+    text = value if isinstance(value, str) else to_json(value).decode()
+    return f"… {' '.join(text.split())[:SHOWN_MAX]}"
 
 
 class Lines:
@@ -104,7 +96,7 @@ class Lines:
 
     def see(self, sight: Sight) -> None:
         """Print what is new."""
-        if not isinstance(sight, Status):
+        if isinstance(sight, Record | Settlement):
             self.session.emit(sight.document)
 
 
@@ -119,6 +111,8 @@ class Prose:
         """Print what is new."""
         if isinstance(sight, Record):
             self.session.show_line(screens.record_line(sight))
+        elif isinstance(sight, Progress):
+            self.session.show_line(Text(shown(sight), style="dim"))
         elif isinstance(sight, Settlement):
             self.session.show(screens.settlement(sight))
         elif (line := self._line(sight)) != self.said:
@@ -140,12 +134,15 @@ class Picture:
     status: Status | None = None
     settlement: Settlement | None = None
     records: list[Record] = field(default_factory=list)
+    progress: str = ""
 
     def see(self, sight: Sight) -> None:
         """Take in what is new; the picture is drawn from it a few times a second."""
         match sight:
             case Record():
                 self.records.append(sight)
+            case Progress():
+                self.progress = shown(sight)
             case Status():
                 self.status = sight
             case Settlement():
@@ -166,6 +163,8 @@ class Picture:
             title = f"{len(self.records)} {noun}" + (f", {hidden} earlier" if hidden else "")
             parts.append(Rule(Text(title, style="dim"), style="dim", align="left"))
             parts += [screens.record_line(each) for each in self.records[-room:]]
+        if self.progress and self.settlement is None:
+            parts.append(Text(self.progress, style="italic", no_wrap=True, overflow="ellipsis"))
         if self.settlement is None:
             parts.append(self._footer(self.status))
         else:

@@ -29,12 +29,14 @@ from quiesce.client.results import (
     Maintenance,
     OpenOperation,
     Page,
+    Progress,
     Receipt,
     Record,
     Settlement,
     Status,
     Wait,
 )
+from quiesce.client.streams import Event
 
 __all__ = [
     "AgentDescription",
@@ -42,6 +44,7 @@ __all__ = [
     "BadArgument",
     "Client",
     "Cost",
+    "Event",
     "Explanation",
     "Failure",
     "Generation",
@@ -50,6 +53,7 @@ __all__ = [
     "Maintenance",
     "OpenOperation",
     "Page",
+    "Progress",
     "QuiesceError",
     "Receipt",
     "Record",

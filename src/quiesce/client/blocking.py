@@ -3,6 +3,7 @@
 It has no law of its own. `calls.py` says what each call does; `awaiting.py` is the same for asyncio.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from typing import Concatenate, Self
@@ -12,7 +13,8 @@ import httpx
 from quiesce.client.address import resolve
 from quiesce.client.calls import Calls, Listing
 from quiesce.client.carrying import shown_as
-from quiesce.client.exchange import Flow, Heard, Pause, Request, Terms
+from quiesce.client.exchange import Flow, Heard, Lost, Pause, Reply, Request, Terms
+from quiesce.client.streams import OK, Course, Event
 from quiesce.client.transport import answered, lost, outgoing
 
 
@@ -115,6 +117,46 @@ class Client:
         while page.next is not None:
             page = self.run(listing.page(page.next))
             yield from page.items
+
+    def stream(
+        self,
+        conversation: str,
+        *,
+        submission: str | None = None,
+        after: int = 0,
+        timeout_s: float | None = None,
+    ) -> Iterator[Event]:
+        """Follow the log of a conversation as it grows, behind the record with the sequence `after`.
+
+        Kept to one submission, it ends with that submission's settlement. Connections that break or end are taken
+        up where they were left, so that no record is missed and none comes twice.
+        """
+        course = self.calls.stream(
+            conversation, submission=submission, after=after, timeout_s=timeout_s
+        )
+        for burst in self.follow(course):
+            yield from burst
+
+    def follow(self, course: Course) -> Iterator[list[Event]]:
+        """Read a stream in bursts: what came at once, and an empty one where the deployment only shows itself."""
+        while not course.is_over():
+            heard: Reply | Lost | None = None
+            try:
+                request = outgoing(self._http, self.address, course.request())
+                with contextlib.closing(self._http.send(request, stream=True)) as response:
+                    if response.status_code == OK:
+                        for chunk in response.iter_bytes():
+                            yield course.take(chunk)
+                            if course.is_over():
+                                return
+                    else:
+                        response.read()
+                        heard = answered(response)
+            except httpx.RequestError as error:
+                heard = lost(error)
+            pause_s = course.pause_after(heard)
+            if pause_s > 0:
+                self.sleep(pause_s)
 
     def _exchange(self, request: Request) -> Heard:
         try:

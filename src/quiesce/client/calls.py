@@ -29,6 +29,7 @@ from quiesce.client.results import (
     Settlement,
     Status,
 )
+from quiesce.client.streams import Course
 from quiesce.ids import IDEMPOTENCY_KEY
 
 Mode = Literal["queue", "join"]
@@ -177,6 +178,22 @@ class Calls:
         """Read one page of the log, for whoever follows it while it grows."""
         listing = self.records(conversation, after=after, page_size=page_size)
         return (yield from listing.page())
+
+    def stream(
+        self,
+        conversation: str,
+        *,
+        submission: str | None = None,
+        after: int = 0,
+        timeout_s: float | None = None,
+    ) -> Course:
+        """Follow the log of a conversation as it grows, behind the record with the sequence `after`.
+
+        Kept to one submission, it ends with that submission's settlement. Connections that break or end are taken
+        up where they were left, so that no record is missed and none comes twice.
+        """
+        path = _path(conversation, "events")
+        return Course(self.terms, path, submission, after, timeout_s)
 
     def approve(
         self, conversation: str, submission: str, operation: str, *, reason: str = ""

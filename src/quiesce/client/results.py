@@ -177,6 +177,13 @@ class Record(Document):
     digest: str
 
 
+class Progress(Document):
+    """What a Run shows while it works; it stands in no log, and may be lost."""
+
+    submission: str
+    value: Any = None
+
+
 class OpenOperation(Document):
     """An operation of a submission that is undecided, or whose outcome is unproven."""
 

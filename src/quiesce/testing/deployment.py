@@ -24,7 +24,8 @@ class Deployment:
 
     Use it as a context manager: leaving it checks every conversation's laws once more and closes the databases.
     `seed` decides the jitter of every backoff, or `jitter` fixes it; `start_ms` is the time at which the simulation
-    begins.
+    begins. With `checks_every_event=False` the laws are checked only at the end, for a test of a long history: what
+    a check costs grows with it.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Deployment:
         start_ms: int = START_MS,
         seed: int = 0,
         jitter: float | None = None,
+        checks_every_event: bool = True,
     ) -> None:
         self.registry = Registry(agents)
         self.settings = settings or Settings()
@@ -44,6 +46,7 @@ class Deployment:
         self.network = Network()
         """What lies between the Objects; a test may make it fail."""
         self._jitter = jitter
+        self.checks_every_event = checks_every_event
         self._conversations: dict[str, Conversation] = {}
         self._incarnations = itertools.count(1)
 

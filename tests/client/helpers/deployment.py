@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import httpx
+from pydantic_core import to_json
 
 from quiesce.client import AsyncClient, Client, Terms
 
@@ -179,3 +180,16 @@ def page(*items: Any, after: str | None = None) -> httpx.Response:
 def ok(body: Any, status_code: int = 200, **headers: str) -> httpx.Response:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return httpx.Response(status_code, json=body, headers=named)
+
+
+def said(kind: str, data: Any, place: int | None = None) -> str:
+    """Write one event of a stream."""
+    first = "" if place is None else f"id: {place}\n"
+    return f"{first}event: {kind}\ndata: {to_json(data).decode()}\n\n"
+
+
+def stream(*events: str) -> httpx.Response:
+    """Answer with a stream that breaks off behind these events, unless the last one ends it."""
+    return httpx.Response(
+        200, text="retry: 1000\n\n" + "".join(events), headers={"content-type": "text/event-stream"}
+    )

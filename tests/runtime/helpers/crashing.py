@@ -15,7 +15,7 @@ from runtime.helpers.stage import REASON, Stage
 AT_A_TIME = 8
 LOSES_THE_REQUEST = ("admit:before", "maintenance:dirty:before", "maintenance:mutation:armed")
 BEHIND_NO_SYNC = ("settle:before", "maintenance:finish:before")
-"""What the attempt wrote last is committed there and not yet on disk: an abort takes it along, if it comes at once."""
+"""What the attempt wrote last is committed there, and not yet on disk: a crash at once takes it along."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,10 @@ class Crash:
         was_armed_only = self.scenario == "mutation" and self.point == "maintenance:dirty:after"
         return self.point in LOSES_THE_REQUEST or (was_armed_only and self.passage == 0)
 
-    def leaves_unknown(self, *, at_once: bool) -> bool:
-        """Say whether a call is left of which nobody can say what became of it."""
-        if self.scenario != "charge":
-            return False
-        is_lost = at_once and self.point in BEHIND_NO_SYNC
-        return is_lost or self.point in {"prepare:after", "step:before"}
+    @property
+    def leaves_unknown(self) -> bool:
+        """Whether a call is left of which nobody can say what became of it."""
+        return self.scenario == "charge" and self.point in {"prepare:after", "step:before"}
 
     def calls(self, *, at_once: bool) -> dict[str, int]:
         """Return how often the server outside was asked for what, when all is over.
@@ -117,12 +115,12 @@ def has_sprung(stage: Stage) -> bool:
     return bool(stage.life()["sprung"])
 
 
-def bring_to_the_end(stage: Stage, crash: Crash, *, at_once: bool) -> Seen:
+def bring_to_the_end(stage: Stage, crash: Crash) -> Seen:
     """Do what the client still has to do, and return the conversation when all of it is settled."""
     scenario = crash.of
     if crash.loses_the_request and not crash.is_in_second_act:
         scenario.start(stage)
-    if crash.leaves_unknown(at_once=at_once):
+    if crash.leaves_unknown:
         stage.until_state("unknown")
         body = {"resolution": "completed", "result": {"reference": "r-1"}, "reason": REASON}
         assert stage.post("resolutions/charge", body).status_code == 200
@@ -135,7 +133,7 @@ def bring_to_the_end(stage: Stage, crash: Crash, *, at_once: bool) -> Seen:
 
 def check_the_end(stage: Stage, crash: Crash, *, at_once: bool) -> None:
     """Bring a crashed scenario to its end, and check what it came to."""
-    seen = bring_to_the_end(stage, crash, at_once=at_once)
+    seen = bring_to_the_end(stage, crash)
     scenario = crash.of
     assert len(seen.settlements) == scenario.settled
     assert {each.outcome for each in seen.settlements} == {scenario.outcome}

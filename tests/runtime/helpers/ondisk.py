@@ -1,4 +1,4 @@
-"""A conversation as it stands in its Object's file, read by the host while workerd runs: no request wakes anything."""
+"""A conversation as it stands in its Object's file, read by the host while workerd runs: nothing is asked."""
 
 import contextlib
 import sqlite3
@@ -99,8 +99,7 @@ def read(file: Path) -> Seen:
 
 def _read(database: sqlite3.Connection) -> Seen:
     tables = {
-        name
-        for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
     }
     alarm_at_ms = generation = None
     if "_cf_METADATA" in tables:

@@ -53,6 +53,12 @@ class Outside:
             return self.paths[name]
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 256
+    """After a restart every Object that was under way calls at once."""
+
+
 @contextlib.contextmanager
 def serve() -> Iterator[Outside]:
     """Serve on a free port of this machine."""
@@ -85,8 +91,7 @@ def serve() -> Iterator[Outside]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
-        server.daemon_threads = True
+    with _Server(("127.0.0.1", 0), Answering) as server:
         outside.url = f"http://127.0.0.1:{server.server_address[1]}"
         thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()

@@ -94,7 +94,7 @@ class ProbeObject(DurableObject):
 
         try:
             await self.raw.transaction(body)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - what the platform makes of it is asked
             raised = str(error)
         return {
             "raised": raised,

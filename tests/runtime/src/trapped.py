@@ -11,9 +11,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from outside_agents import REGISTRY
 from pydantic_core import from_json, to_json
 
-from outside_agents import REGISTRY
 from quiesce import admission, conversation_object, maintenance, workerd
 from quiesce.errors import StorageUnavailable
 from quiesce.failpoints import COMMITS, MAINTENANCE
@@ -32,7 +32,8 @@ class Life:
     constructions: int = 0
     deliveries: list[dict[str, Any]] = field(default_factory=list)
     storages: list["RiggedStorage"] = field(default_factory=list)
-    rigged: set[str] = field(default_factory=set)
+    rigged: dict[str, int] = field(default_factory=dict)
+    """How often more each part of storage refuses."""
     refused: Counter[str] = field(default_factory=Counter)
     seen: list[str] = field(default_factory=list)
     paused: list[str] = field(default_factory=list)
@@ -69,7 +70,8 @@ class RiggedStorage(workerd.WorkerdStorage):
         life.storages.append(self)
 
     def _check(self, part: str) -> None:
-        if part in self.life.rigged:
+        if self.life.rigged.get(part, 0) > 0:
+            self.life.rigged[part] -= 1
             self.life.refused[part] += 1
             message = f"{part} is broken on purpose"
             raise StorageUnavailable(message)
@@ -208,7 +210,6 @@ async def state(owned: ConversationObject) -> dict[str, Any]:
     return {
         "id": owned.id,
         "incarnation": owned.lane.incarnation,
-        "alarm_at_ms": workerd._instant(await owned.raw.getAlarm()),
         "active": owned.lane.gates.active,
         "passing": owned.lane.gates.passing,
         "now_ms": workerd.now_ms(),
@@ -231,12 +232,9 @@ async def release(owned: ConversationObject, point: str) -> None:
     owned.traps.release(point)
 
 
-async def rig(owned: ConversationObject, part: str, *, broken: bool) -> None:
-    """Break a part of storage for this and every later incarnation, or mend it."""
-    if broken:
-        owned.life.rigged.add(part)
-    else:
-        owned.life.rigged.discard(part)
+async def rig(owned: ConversationObject, part: str, times: int) -> None:
+    """Let a part of storage refuse so often, in this and every later incarnation; 0 mends it."""
+    owned.life.rigged[part] = times
 
 
 async def set_alarm(owned: ConversationObject, in_ms: int = 0) -> None:

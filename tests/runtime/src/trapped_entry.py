@@ -1,17 +1,17 @@
 """The Worker under test: the deployment's own, with traps in its Objects and routes that work them.
 
-`POST /test/{conversation}` carries one JSON control to the conversation's Object, `POST /probe/{name}` one to a bare
-Object that shows what the platform does, `POST /books/{name}` the name of a check to an Object that holds nothing, and `GET /lives/{id}` says what this process knows of an Object.
-They exist only here.
+`POST /test/{conversation}` carries one control to its Object, `POST /probe/{name}` one to a bare Object that shows
+what the platform does, `POST /books/{name}` the name of a check to an Object that holds nothing.
+`GET /lives/{id}` says what this process knows of an Object, without asking it. They exist only here.
 """
 
 from typing import Any
 
-from pydantic_core import from_json, to_json
-
 import contracted
 import probe
 import trapped
+from pydantic_core import from_json, to_json
+
 from quiesce import router, workerd
 
 ConversationObject = trapped.ConversationObject
@@ -40,7 +40,7 @@ class Default(router.Worker):
         headers = {"content-type": "application/json"}
         try:
             text = str(await namespace.getByName(rest[0]).control(raw.decode()))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - an Object that was ended answers so
             lost = to_json({"lost": f"{type(error).__name__}: {error}"[:2_000]}).decode()
             return workerd.http_response(500, headers, lost)
         assert from_json(text) is not None
