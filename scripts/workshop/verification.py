@@ -21,6 +21,11 @@ from workshop.steps import Trouble, exclusive, say
 UPLOAD_KIB_MAX = 2_500
 
 FAST_TESTS = "not worker and not slow"
+HOST_TESTS = "not worker"
+WORKER_TESTS = "worker"
+# Tests on the host share nothing and take a core each; those of the Worker share its runtime and watch clocks, so
+# they follow one another.
+ON_EVERY_CORE = ("-n", "auto", "--dist", "worksteal")
 
 
 class CheckFailed(Exception):
@@ -33,7 +38,7 @@ class Report:
 
     lines: list[str] = field(default_factory=list)
     failed: bool = False
-    tests: str = ""
+    tests: list[str] = field(default_factory=list)
 
     def run(self, name: str, check: Callable[[], str]) -> None:
         """Runs one check, and tells its name, its result and its time."""
@@ -55,8 +60,8 @@ class Report:
     def finish(self) -> int:
         """Tells every result once more, the tests' own summary last; returns the exit code."""
         say("\n" + "\n".join(self.lines))
-        if self.tests:
-            say(self.tests)
+        for summary in self.tests:
+            say(summary)
         return 1 if self.failed else 0
 
 
@@ -72,7 +77,7 @@ def check() -> int:
         return trouble.exit_code
     report = Report()
     _run_static_checks(report)
-    report.run("fast tests", lambda: _tests(report, ["-q", "-m", FAST_TESTS]))
+    report.run("fast tests", lambda: _tests(report, ["-q", "-m", FAST_TESTS, *ON_EVERY_CORE]))
     return report.finish()
 
 
@@ -94,10 +99,13 @@ def test() -> int:
     report = Report()
     _run_static_checks(report)
     if options.fast:
-        fast = ["-m", FAST_TESTS, *options.pytest]
+        fast = ["-m", FAST_TESTS, *ON_EVERY_CORE, *options.pytest]
         report.run("fast tests", lambda: _tests(report, fast))
         return report.finish()
-    report.run("all tests", lambda: _tests(report, options.pytest))
+    host = ["-m", HOST_TESTS, *ON_EVERY_CORE, *options.pytest]
+    report.run("tests on the host", lambda: _tests(report, host))
+    worker = ["-m", WORKER_TESTS, *options.pytest]
+    report.run("tests of the Worker under workerd", lambda: _tests(report, worker))
     report.run("trial deployment", _trial_deployment)
     if (places.ROOT / "bench" / "run").exists():
         report.run("benchmarks", _benchmarks)
@@ -151,7 +159,8 @@ def _shown(command: Sequence[str | Path]) -> tuple[int, str]:
 def _tests(report: Report, arguments: Sequence[str]) -> str:
     """Runs pytest; its last line, which counts the tests, is kept for the end of the report."""
     colour = ["--color=yes"] if sys.stdout.isatty() else []
-    code, report.tests = _shown([places.PYTHON, "-m", "pytest", *colour, *arguments])
+    code, summary = _shown([places.PYTHON, "-m", "pytest", *colour, *arguments])
+    report.tests.append(summary)
     if code != 0:
         raise CheckFailed(f"pytest ended with exit code {code}")
     return ""

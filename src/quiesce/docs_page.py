@@ -1,4 +1,4 @@
-"""The page that shows a deployment's API: one document of HTML, which reads `/openapi.json` and nothing else.
+"""The page that shows a deployment's API: one document of HTML, which reads the description and nothing else.
 
 It holds its styles and its script itself, and builds text nodes only, so that nothing in a description is ever taken
 for markup.
@@ -9,8 +9,8 @@ STYLE = """
   --ground: #fbfaf8; --panel: #ffffff; --line: #e3dfd8; --ink: #22201d; --soft: #6b665e; --accent: #8a4b1f;
   --get: #1d6a56; --post: #8a4b1f; --good: #1d6a56; --bad: #a3312a; --code: #f3f0ea; }
 @media (prefers-color-scheme: dark) { :root {
-  --ground: #171614; --panel: #1f1d1a; --line: #36322c; --ink: #ece7df; --soft: #a29a8e; --accent: #e0a070;
-  --get: #6fc6ab; --post: #e0a070; --good: #6fc6ab; --bad: #ef8d84; --code: #272420; } }
+  --ground: #1a1815; --panel: #22201c; --line: #36322c; --ink: #ece7df; --soft: #a29a8e; --accent: #e0a070;
+  --get: #6fc6ab; --post: #e0a070; --good: #6fc6ab; --bad: #ef8d84; --code: #2a2620; } }
 * { box-sizing: border-box; }
 html { scroll-padding-top: 1rem; }
 body { margin: 0; background: var(--ground); color: var(--ink);

@@ -187,7 +187,7 @@ def _owe_aborts(storage: Storage, children: list[OpenOperation]) -> None:
 def _let_go(storage: Storage, children: list[OpenOperation], now_ms: int) -> None:
     """Owe their end to children that nobody has established: no parent is left to do it."""
     for each in children:
-        if each.detail["is_owed"]:
+        if each.detail.get("is_owed"):
             outbox.owe_orphan(storage, each, now_ms)
 
 

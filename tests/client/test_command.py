@@ -18,12 +18,12 @@ from client.helpers.deployment import (
     TIME,
     Told,
     explanation,
+    happened,
     ok,
     page,
     problem,
     receipt,
     record,
-    said,
     settlement,
     status,
     stream,
@@ -131,7 +131,9 @@ def test_a_settlement_that_was_waited_for_is_the_exit_code(
         told = Told(
             lambda request: {
                 True: ok(receipt(), 202),
-                request.url.path.endswith("/records"): page(record(1)),
+                request.url.path.endswith("/events"): stream(
+                    happened("record", record(1), 1), happened("settlement", answer)
+                ),
                 request.url.path.endswith("/sub_1"): ok(status()),
                 request.url.path.endswith("/settlement"): ok(answer),
             }[True]
@@ -266,12 +268,15 @@ def test_what_is_owed_in_several_conversations_is_one_list_the_oldest_first(
 def test_a_watch_shows_every_record_once_and_ends_with_the_settlement(quiesce: Quiesce) -> None:
     told = Told(
         ok(status()),
-        stream(said("record", record(1), 1), said("progress", {"submission": "sub_1", "value": 1})),
+        stream(
+            happened("record", record(1), 1),
+            happened("progress", {"submission": "sub_1", "value": 1}),
+        ),
         ok(status()),
         stream(
-            said("record", record(3), 3),
-            said("record", record(4), 4),
-            said("settlement", settlement()),
+            happened("record", record(3), 3),
+            happened("record", record(4), 4),
+            happened("settlement", settlement()),
         ),
     )
     result = quiesce(told, "watch", "-c", "c", "sub_1", "--json")

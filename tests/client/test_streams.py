@@ -14,9 +14,9 @@ from client.helpers.deployment import (
     Told,
     call_awaiting,
     call_blocking,
+    happened,
     problem,
     record,
-    said,
     settlement,
     stream,
 )
@@ -27,13 +27,13 @@ from workshop.serving import Server
 type Make = Callable[..., Any]
 
 both = pytest.mark.parametrize("make", [call_blocking, call_awaiting], ids=["blocking", "asyncio"])
-END = said("end", {"reason": "lifetime"})
-LAST = said("settlement", settlement())
+END = happened("end", {"reason": "lifetime"})
+LAST = happened("settlement", settlement())
 BROKEN = httpx.RemoteProtocolError("the connection broke")
 
 
 def records(*sequences: int) -> list[str]:
-    return [said("record", record(each), each) for each in sequences]
+    return [happened("record", record(each), each) for each in sequences]
 
 
 def places(told: Told) -> list[str]:
@@ -60,7 +60,7 @@ def test_a_stream_is_taken_up_behind_the_last_id_until_its_settlement(make: Make
 
 @both
 def test_progress_comes_as_it_is_and_moves_no_place(make: Make) -> None:
-    shown = said("progress", {"submission": "sub_1", "value": {"done": 1}})
+    shown = happened("progress", {"submission": "sub_1", "value": {"done": 1}})
     told = Told(stream(*records(1), shown), stream(LAST))
     found = make(told, "stream", "c", submission="sub_1")
     assert isinstance(found[1], Progress)
@@ -107,13 +107,13 @@ def test_events_are_read_whole_wherever_the_bytes_are_cut() -> None:
     text = {"value": "two lines\u2028or one\u0085, \U0001f600"}
     whole = (
         ": a comment\n\n"
-        + said("record", record(1, payload=text), 1)
-        + said("unheard-of", {"a": 1})
+        + happened("record", record(1, payload=text), 1)
+        + happened("unheard-of", {"a": 1})
         + LAST
     ).encode()
     chance = random.Random(7)
     for _ in range(200):
-        course = Course(Told(stream()).terms(), "/", None, 0, None)
+        course = Course(Told(stream()).terms(), "/", submission=None, after=0, timeout_s=None)
         found: list[Any] = []
         rest = whole
         while rest:
@@ -126,7 +126,7 @@ def test_events_are_read_whole_wherever_the_bytes_are_cut() -> None:
 
 
 def test_half_an_event_is_forgotten_with_its_connection() -> None:
-    course = Course(Told(stream()).terms(), "/", None, 0, None)
+    course = Course(Told(stream()).terms(), "/", submission=None, after=0, timeout_s=None)
     (event,) = records(7)
     assert course.take(event.encode()[:-20]) == []
     assert course.request().headers["last-event-id"] == "0"

@@ -49,7 +49,6 @@ STOPS = frozenset(
     }
 )
 """Where an actor stops. `dirty:before` is the same place as not having begun, `mutation:armed` as `dirty:after`."""
-_STOPS_TOLD = {STOPS: ", every stop", LEAN_STOPS: "", SPARSE_STOPS: ", fewer stops"}
 MOVES_MAX = 200
 """No schedule within the bounds is nearly as long."""
 LATE_MS = 2_000
@@ -68,6 +67,7 @@ SPARSE_STOPS = LEAN_STOPS - {
     "claim:after",
 }
 """For the widest bound: what is left out here, every other bound explores."""
+_STOPS_TOLD = {STOPS: ", every stop", LEAN_STOPS: "", SPARSE_STOPS: ", fewer stops"}
 SETTINGS = Settings(backoff_base_ms=1_000)
 WAITED_PASSES_SEEN = 1
 """With this base, from the second pass that waits for a body on, all waits are the same second."""

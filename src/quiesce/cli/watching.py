@@ -22,7 +22,7 @@ from quiesce.cli.wording import STATE_STYLES, moment, styled
 from quiesce.client import Client, Event, Progress, Record, Settlement, Status, StillOpen
 
 SHOWN_MAX = 300
-PICTURE_LINES = 15
+PICTURE_LINES = 14
 """What the picture takes beside the records."""
 
 type Sight = Event | Status
@@ -149,7 +149,7 @@ class Picture:
                 self.settlement = sight
 
     def __rich__(self) -> RenderableType:
-        room = max(3, self.session.out.height - PICTURE_LINES)
+        room = max(3, self.session.out.height - PICTURE_LINES - bool(self.progress))
         if self.status is None:
             return Text("…", style="dim")
         parts: list[RenderableType] = []

@@ -193,7 +193,7 @@ class Calls:
         up where they were left, so that no record is missed and none comes twice.
         """
         path = _path(conversation, "events")
-        return Course(self.terms, path, submission, after, timeout_s)
+        return Course(self.terms, path, submission=submission, after=after, timeout_s=timeout_s)
 
     def approve(
         self, conversation: str, submission: str, operation: str, *, reason: str = ""

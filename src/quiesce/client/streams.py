@@ -34,7 +34,13 @@ class Course:
     """One stream over all the connections that it takes."""
 
     def __init__(
-        self, terms: Terms, path: str, submission: str | None, after: int, timeout_s: float | None
+        self,
+        terms: Terms,
+        path: str,
+        *,
+        submission: str | None,
+        after: int,
+        timeout_s: float | None,
     ) -> None:
         self._is_settled = False
         self._terms = terms

@@ -248,6 +248,8 @@ class Conversation(Host):
             if slot_ms is not None and self.disk.alarm_at_ms != slot_ms:
                 # An alarm that moved while its Object was being built is not delivered.
                 return None
+            # What the construction wrote is no write of the handler.
+            writes = self.disk.alarm_writes
             self.disk.alarm_at_ms = None
             self.disk.sync()
             report = await maintenance.on_alarm(lane, retry_count)

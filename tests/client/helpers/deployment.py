@@ -182,7 +182,7 @@ def ok(body: Any, status_code: int = 200, **headers: str) -> httpx.Response:
     return httpx.Response(status_code, json=body, headers=named)
 
 
-def said(kind: str, data: Any, place: int | None = None) -> str:
+def happened(kind: str, data: Any, place: int | None = None) -> str:
     """Write one event of a stream."""
     first = "" if place is None else f"id: {place}\n"
     return f"{first}event: {kind}\ndata: {to_json(data).decode()}\n\n"

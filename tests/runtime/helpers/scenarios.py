@@ -149,6 +149,7 @@ SCENARIOS = {
                 {"resolution": "completed", "result": {"reference": "r-1"}, "reason": REASON},
             ),
             calls={"POST": 1},
+            is_paced=True,
         ),
         Scenario(
             "payment-that-is-proven",
