@@ -238,7 +238,15 @@ async def _reconcile(lane: Lane, submission: Submission, operation: str) -> None
                 fresh = ledger.at(storage, submission.sequence)
                 assert fresh is not None
                 if fresh.state is not State.UNKNOWN:
-                    ledger.move(storage, fresh, State.UNKNOWN, now_ms, interruptions=0)
+                    # Whoever resolves it waits for nothing more: the retry time was for what nobody had decided.
+                    ledger.move(
+                        storage,
+                        fresh,
+                        State.UNKNOWN,
+                        now_ms,
+                        interruptions=0,
+                        not_before_ms=None,
+                    )
             case NeverStarted() | SafeToRetry():
                 is_new = isinstance(answer, NeverStarted)
                 resolved = CallResolved(
