@@ -23,9 +23,9 @@ UPLOAD_KIB_MAX = 2_500
 FAST_TESTS = "not worker and not slow"
 HOST_TESTS = "not worker"
 WORKER_TESTS = "worker"
-# Tests on the host share nothing and take a core each; those of the Worker share its runtime and watch clocks, so
-# they follow one another.
+# Tests on the host share nothing; those of the Worker share a server with the others of their file.
 ON_EVERY_CORE = ("-n", "auto", "--dist", "worksteal")
+A_FILE_A_CORE = ("-n", "auto", "--dist", "loadfile")
 
 
 class CheckFailed(Exception):
@@ -104,7 +104,7 @@ def test() -> int:
         return report.finish()
     host = ["-m", HOST_TESTS, *ON_EVERY_CORE, *options.pytest]
     report.run("tests on the host", lambda: _tests(report, host))
-    worker = ["-m", WORKER_TESTS, *options.pytest]
+    worker = ["-m", WORKER_TESTS, *A_FILE_A_CORE, *options.pytest]
     report.run("tests of the Worker under workerd", lambda: _tests(report, worker))
     report.run("trial deployment", _trial_deployment)
     if (places.ROOT / "bench" / "run").exists():
