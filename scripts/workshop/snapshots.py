@@ -19,7 +19,7 @@ from workshop.steps import digest, exclusive
 if TYPE_CHECKING:
     from workshop.serving import Worker
 
-KEPT = 6
+KEPT = 16
 
 
 def arguments_for(workers: Sequence["Worker"]) -> list[str]:
