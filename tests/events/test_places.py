@@ -1,5 +1,7 @@
 """Streams have so many places, which are free again when a reader has gone; who does not read is cut off."""
 
+import contextlib
+
 import httpx
 import pytest
 
@@ -61,6 +63,7 @@ def test_who_does_not_read_is_cut_off_and_holds_no_place(client: Client, convers
     assert status_of_another(client, conversation) == 429
     until(lambda: status_of_another(client, conversation), lambda status: status == 200, 40)
     for response in slow:
-        with pytest.raises(httpx.HTTPError):
+        # Whether the connection breaks or ends in order depends on how much of a chunk had been sent.
+        with contextlib.suppress(httpx.HTTPError):
             response.read()
         assert response.num_bytes_downloaded < 20_000_000
