@@ -6,6 +6,7 @@
    Corruption.
 """
 
+from functools import lru_cache
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -92,8 +93,9 @@ RECOVERED = GenerationRecord(schema_version=1, dirty="1", processed="0")
 """What an Object starts from that has tables and no readable record: one useful pass."""
 
 
+@lru_cache(maxsize=4)
 def parse_record(text: str) -> GenerationRecord:
-    """Parse the stored record.
+    """Parse the stored record; an echo reads the same text five times, and what it says is frozen.
 
     Raises NewerStorage when newer code wrote it, Corruption when it cannot be read.
     """

@@ -16,7 +16,11 @@ from pydantic_core import from_json, to_json
 
 JSON_DEPTH_MAX = 40
 """Values nest no deeper. pydantic's serializer gives up at 49 levels in the Worker's runtime, at 255 on a host."""
-_CONTAINERS = (dict, list, tuple, set, frozenset)
+_LEAVES = frozenset({str, int, float, bool, type(None)})
+_ENCODER = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+)
+"""Built once: `json.dumps` would build one for each call."""
 
 ConversationId = NewType("ConversationId", str)
 SubmissionId = NewType("SubmissionId", str)
@@ -36,29 +40,45 @@ def canonical_json(value: Any) -> str:
     Raises ValueError for what JSON cannot say: NaN, infinities, lone surrogates, integers beyond the
     interpreter's digit limit, nesting beyond JSON_DEPTH_MAX, sets, or types without a JSON form.
     """
-    _check_containers(value)
-    return plain_json(parse_json(to_json(value, inf_nan_mode="constants")))
+    if not _is_plain(value):
+        value = parse_json(to_json(value, inf_nan_mode="constants"))
+    text = plain_json(value)
+    if not text.isascii():
+        text.encode()
+    return text
 
 
 def plain_json(value: Any) -> str:
     """Return the one JSON text of what is plain JSON already, and no deeper than we store."""
-    return json.dumps(
-        value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
-    )
+    return _ENCODER.encode(value)
 
 
-def _check_containers(value: Any) -> None:
-    """Refuse sets, whose order and so whose text differ from one process to the next, and what nests too deep."""
+def _is_plain(value: Any) -> bool:
+    """Say whether a value is made of JSON's own types, looking without recursing.
+
+    Refuses sets, whose order and so whose text differ from one process to the next, and what nests too deep.
+    """
+    is_plain = True
     waiting = [(value, 1)]
     while waiting:
         each, depth = waiting.pop()
+        kind = type(each)
+        if kind in _LEAVES:
+            continue
         if isinstance(each, set | frozenset):
             raise ValueError("a set has no order, and so no one JSON text: sort it into a list")  # noqa: TRY004
-        if isinstance(each, dict | list | tuple):
-            if depth > JSON_DEPTH_MAX:
-                raise ValueError(f"it nests deeper than {JSON_DEPTH_MAX} levels")
-            inner = each.values() if isinstance(each, dict) else each
-            waiting.extend((one, depth + 1) for one in inner if isinstance(one, _CONTAINERS))
+        if not isinstance(each, dict | list | tuple):
+            is_plain = False
+            continue
+        if depth > JSON_DEPTH_MAX:
+            raise ValueError(f"it nests deeper than {JSON_DEPTH_MAX} levels")
+        if isinstance(each, dict):
+            is_plain = is_plain and kind is dict and all(type(key) is str for key in each)
+            waiting.extend((one, depth + 1) for one in each.values())
+        else:
+            is_plain = is_plain and kind is list
+            waiting.extend((one, depth + 1) for one in each)
+    return is_plain
 
 
 def parse_json(text: str | bytes) -> Any:

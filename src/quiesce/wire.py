@@ -62,6 +62,7 @@ TITLES: Mapping[RefusalCode, str] = {
     RefusalCode.UNAVAILABLE: "The conversation cannot be served now",
     RefusalCode.DATABASE_FULL: "The conversation's database is full",
 }
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 RETRY_AFTER_DEFAULT_S = 1
 PAGE_MAX = 200
 PAGE_DEFAULT = 50
@@ -212,7 +213,7 @@ def decode_answer(text: str) -> tuple[int, dict[str, str], str]:
 
 def dump(value: Any) -> str:
     """Write a value of ours as JSON."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return _ENCODER.encode(value)
 
 
 def settled_receipt(receipt: str, settlement: str) -> str:
