@@ -27,7 +27,11 @@ def main() -> int:
     if options.only != "times":
         found += _measured("counts", budgets.measure())
     if options.only != "counts":
-        found += _measured("times", ratios.measure())
+        times = _measured("times", ratios.measure())
+        if any(not each.is_kept for each in times):
+            # A ratio over its budget is looked at once more: one noisy minute of a machine is no finding, two are.
+            times = _measured("times, again", ratios.measure())
+        found += times
     if options.json:
         results.write_json(found, options.json)
     print(results.markdown(found) if options.markdown else results.table(found))

@@ -36,7 +36,10 @@ export class MinimalObject extends DurableObject {
   }
 
   async #transaction(step) {
-    const value = await this.storage.transaction(step);
+    const value = await this.storage.transaction(async () => {
+      await this.storage.getAlarm();
+      return await step();
+    });
     await this.storage.sync();
     return value;
   }

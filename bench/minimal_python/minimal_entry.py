@@ -3,8 +3,9 @@
 It is the yardstick of `bench/run`. It makes the same storage acts as Quiesce makes for one `echo`, in the same
 order and with the same guarantees of what is on disk when:
 
-1. admission: parse the JSON body, one RPC to the Object; there one `ctx.storage.transaction` that reads and puts
-   one key-value record, inserts one row and sets the alarm; `sync`; a 202 with a JSON receipt.
+1. admission: parse the JSON body, one RPC to the Object; there one `ctx.storage.transaction`, which like every
+   one here first reads the alarm slot, and which reads and puts one key-value record, inserts one row and sets the
+   alarm; `sync`; a 202 with a JSON receipt.
 2. alarm: *begin* is one transaction (record put, alarm set), `sync`; for each open row in order, *claim* is one
    `transactionSync` (insert a record, update the row), `sync`, then *settle* is another (insert a record, update
    the row); *finish* is one transaction (record put, alarm deleted or, if somebody came meanwhile, set), `sync`.
@@ -73,7 +74,12 @@ class MinimalObject(DurableObject):
         return [[None if cell is jsnull else cell for cell in row] for row in rows]
 
     async def _transaction(self, step: Callable[[Any], Awaitable[Any]]) -> Any:
-        value = await self.raw.transaction(step)
+        async def whole(transaction: Any) -> Any:
+            # Whoever writes the alarm has to know how it stands: it must not move one later, nor pay for it twice.
+            await self.raw.getAlarm()
+            return await step(transaction)
+
+        value = await self.raw.transaction(whole)
         await self.raw.sync()
         return value
 

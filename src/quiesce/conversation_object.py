@@ -7,7 +7,6 @@
 
 import json
 import os
-from dataclasses import asdict
 from typing import Any, ClassVar
 
 from workers import DurableObject
@@ -77,7 +76,7 @@ class ConversationObject(DurableObject):
         retry_count = int(getattr(info, "retryCount", 0) or 0)
         report = await maintenance.on_alarm(self.lane, retry_count)
         if report is not None and report.phase == "actionable":
-            _log({"event": "pass", "conversation": self.lane.conversation, **asdict(report)})
+            _log({"event": "pass", "conversation": self.lane.conversation, **report.fields()})
 
 
 def _settings(env: Any) -> tuple[Settings, Exception | None]:

@@ -44,6 +44,15 @@ class Cost(BaseModel):
     rows_written: Count = 0
     active_ms: Count = 0
 
+    def fields(self) -> dict[str, int]:
+        """Return the four counts as a document or as columns."""
+        return {
+            "wakes": self.wakes,
+            "rows_read": self.rows_read,
+            "rows_written": self.rows_written,
+            "active_ms": self.active_ms,
+        }
+
     def plus(self, other: Self) -> "Cost":
         """Add two costs."""
         return Cost.model_construct(

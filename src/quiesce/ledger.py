@@ -243,7 +243,7 @@ def move(
     if not stays:
         columns["state_since_ms"] = now_ms
     if cost is not None:
-        columns |= cost.model_dump()
+        columns |= cost.fields()
     if submission.state in OWNED:
         columns.setdefault("owner", None)
     assigned = ", ".join(f"{name} = ?" for name in columns)

@@ -120,7 +120,7 @@ def create(storage: Storage) -> None:
     """Create every table, inside the transaction of the first accepted admission."""
     for migration in MIGRATIONS:
         for statement in migration:
-            storage.execute(statement)
+            storage.write(statement)
 
 
 def exists(storage: Storage) -> bool:

@@ -122,7 +122,7 @@ def settle_reserved(
         effects_may_have_happened=bool(unknown),
         completed_operations=_completed_operations(storage, submission),
         unknown_operations=unknown,
-        cost=cost.model_dump(),
+        cost=cost.fields(),
     )
     return _settle(storage, submission, recorded, now_ms, cost)
 
@@ -208,7 +208,7 @@ def _settle(
     _finalize(storage, submission, recorded.outcome, now_ms, cost)
     for each in joined:
         with_host = SettlementRecorded(
-            outcome=recorded.outcome, host=submission.id, cost=each.cost.model_dump()
+            outcome=recorded.outcome, host=submission.id, cost=each.cost.fields()
         )
         end = _append(storage, end, each, with_host, now_ms)
         _finalize(storage, each, recorded.outcome, now_ms, each.cost)
@@ -270,7 +270,7 @@ def _finalize(
 def _recorded(
     storage: Storage, submission: Submission, verdict: Verdict, cost: Cost
 ) -> SettlementRecorded:
-    spent = cost.model_dump()
+    spent = cost.fields()
     match verdict:
         case Completed(result=result):
             return SettlementRecorded(outcome=OutcomeKind.COMPLETED, result=result, cost=spent)
