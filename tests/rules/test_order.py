@@ -25,6 +25,7 @@ PURE_LIBRARIES = frozenset(
     {
         "collections",
         "dataclasses",
+        "functools",
         "enum",
         "hashlib",
         "json",
