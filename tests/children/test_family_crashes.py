@@ -25,6 +25,8 @@ from quiesce.settings import Settings
 from quiesce.states import State
 from quiesce.testing import Conversation, CrashPlan, commit_counter, crash_plans
 
+pytestmark = pytest.mark.slow
+
 ROOT = root_of("a")
 
 

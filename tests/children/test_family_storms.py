@@ -19,6 +19,8 @@ from quiesce.states import State
 from quiesce.testing import Conversation, CrashPlan
 from quiesce.testing.network import Fate
 
+pytestmark = pytest.mark.slow
+
 ROOT = root_of("a")
 TURNS = 60
 WORK: dict[str, Any] = {

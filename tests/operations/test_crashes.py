@@ -15,6 +15,8 @@ from operations.ground import World
 from operations.scenes import IDEMPOTENT, SCENES, Client, Scene, agents
 from quiesce.testing import CrashPlan, Deployment, commit_counter, crash_plans
 
+pytestmark = pytest.mark.slow
+
 type Outcome = tuple[object, ...]
 
 

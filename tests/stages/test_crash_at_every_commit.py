@@ -27,6 +27,8 @@ from quiesce.states import State
 from quiesce.testing import CrashPlan, Deployment, commit_counter, crash_plans
 from stages.corpus import CORPUS, Client, Scenario, ScenarioOver, agents
 
+pytestmark = pytest.mark.slow
+
 type Outcomes = dict[tuple[str, str], tuple[object, ...]]
 
 

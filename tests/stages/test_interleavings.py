@@ -18,6 +18,8 @@ import pytest
 
 from stages.exploring import SPARSE_STOPS, STOPS, Bounds, explore
 
+pytestmark = pytest.mark.slow
+
 FAST = (
     (Bounds(crashes=1, stops=STOPS), 40),
     (Bounds(crashes=2, stops=STOPS), 100),
