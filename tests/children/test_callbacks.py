@@ -1,6 +1,6 @@
 """Settlement callbacks: to allowed origins only, signed, retried durably, and given up where a person sees it.
 
-Design 13 and 16. The receiver is a simulated one here; test_callbacks_in_workerd has a real server.
+The receiver is a simulated one here; test_callbacks_in_workerd has a real server.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """A parent and its child in real Objects: end to end, aborted at every failpoint, and killed with -9 at each.
 
-SX-1 to SX-18, TP-7, DSB-2, S48, S98; design 18.3 for children. Every passage of every failpoint of both Objects is
+SX-1 to SX-18, TP-7, DSB-2, S48, S98. Every passage of every failpoint of both Objects is
 tried; what is killed there converges by its alarms, with no request.
 """
 
@@ -125,7 +125,7 @@ def test_a_child_that_may_have_charged_is_never_charged_again(pair: Pair) -> Non
 
 
 def test_a_settlement_reaches_its_parent_within_a_second(new_pair: NewPair) -> None:
-    """Design 18: p99 from the child's settlement to the parent's join, over families one after the other."""
+    """The p99 from the child's settlement to the parent's join, over families one after the other."""
     latencies: list[int] = []
     for _ in range(100):
         pair = new_pair()

@@ -1,4 +1,4 @@
-"""Crash at every commit of the Objects of a family: design section 18.1 for children and callbacks.
+"""Crash at every commit of the Objects of a family, for children and callbacks.
 
 For each scenario, and each commit that its undisturbed run makes in the parent's Object or in the child's, that
 Object dies before and after the commit, keeping or losing what was not synced. The client repeats an act that

@@ -1,4 +1,4 @@
-"""Every guard of the engine is seen by some test: design 18.4, S71.
+"""Every guard of the engine is seen by some test: S71.
 
 `scripts/mutate` does the same and shows what it does; here each guard is one test, so that no mutant can survive
 unnoticed. What cannot be seen one at a time, since a second guard holds the same, is not in the list.

@@ -285,7 +285,7 @@ def test_two_approvals_one_after_the_other_are_asked_one_after_the_other() -> No
 
 
 def test_waiting_spends_no_attempt_and_no_interruption_however_often() -> None:
-    """Design 11: twenty waits in a row, with a crash during each, and the counters are where they were."""
+    """Twenty waits in a row, with a crash during each, and the counters are where they were."""
 
     async def handle(run: Run, _value: Any) -> int:
         for _ in range(20):

@@ -1,6 +1,6 @@
 """What waiting costs, in the simulation: alarms, writes and statements. Rows read are measured in bench.
 
-Design 17; S1, S3, S5, S7, S9; gap 1 and gap 10 of the parity list.
+S1, S3, S5, S7, S9; gap 1 and gap 10 of the parity list.
 """
 
 from collections.abc import Iterator

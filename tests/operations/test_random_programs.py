@@ -6,7 +6,7 @@ the laws of the conversation after every event. On top of that: a quiet lane has
 uncertain call is made once for each time that somebody allowed it; and in the end, once everything is answered,
 everything is settled.
 
-CH-3, CHM-1; design 18.2 for operations. The seed is fixed, so that every run is the same.
+CH-3, CHM-1. The seed is fixed, so that every run is the same.
 """
 
 import contextlib

@@ -458,7 +458,7 @@ def test_a_wait_that_comes_due_in_quarantine_wakes_nobody_and_is_found_expired()
 
 @pytest.mark.parametrize("keeps", [True, False])
 def test_the_claim_is_on_disk_before_the_handler_runs(keeps: bool) -> None:  # noqa: FBT001
-    """Design 11: a handler that takes the process down is counted, whatever was not yet synced."""
+    """A handler that takes the process down is counted, whatever was not yet synced."""
 
     async def handle(_run: Run, _value: Any) -> None:
         lane.storage.die(keeps_unsynced=keeps)

@@ -1,6 +1,6 @@
 """Timers wake once, at their time; of several waits the first to end wins and the others are closed with it.
 
-S7, S25, S81, S82, S88; design 17 for one timer.
+S7, S25, S81, S82, S88.
 """
 
 from typing import Any

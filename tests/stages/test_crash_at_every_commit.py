@@ -1,4 +1,4 @@
-"""Crash at every commit: design section 18.1 over the whole corpus.
+"""Crash at every commit, over the whole corpus.
 
 For every scenario, and every commit that its undisturbed run makes, the process dies before and after that commit,
 keeping or losing what was not synced. From then on nothing but alarms happens, except that a client whose POST

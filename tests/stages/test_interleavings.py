@@ -1,4 +1,4 @@
-"""Every interleaving: design section 18.2, on the real engine with one simulated Object.
+"""Every interleaving, on the real engine with one simulated Object.
 
 `exploring.py` says how. After every step of every schedule it is checked that
 
