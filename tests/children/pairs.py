@@ -1,7 +1,6 @@
 """A parent's conversation and its child's under real workerd, and the crashes that are tried on both."""
 
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,7 +14,6 @@ from workshop.serving import Server
 
 type NewPair = Callable[[], Pair]
 type Role = Literal["parent", "child"]
-AT_A_TIME = 4
 STEPS = 2
 LOSES_THE_REQUEST = ("admit:before", "maintenance:dirty:before")
 
@@ -187,14 +185,6 @@ def bring_to(pair: Pair, crash: Crash, action: str) -> None:
         if not has_come():
             pair.parent.in_background(pair.abort)
     until(has_come, bool)
-
-
-def bring_all_to(pairs: Mapping[Crash, Pair], action: str) -> None:
-    """Bring each of many families to its passage, some at a time."""
-    with ThreadPoolExecutor(AT_A_TIME) as threads:
-        coming = [threads.submit(bring_to, pair, crash, action) for crash, pair in pairs.items()]
-        for done in coming:
-            done.result()
 
 
 def check_the_end(pair: Pair, crash: Crash) -> None:

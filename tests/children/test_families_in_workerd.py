@@ -16,9 +16,10 @@ from children.pairs import (
     Pair,
     Scenario,
     all_crashes,
-    bring_all_to,
+    bring_to,
     check_the_end,
 )
+from runtime.helpers.bringing import Brought, bring_all
 from runtime.helpers.ondisk import until
 from runtime.helpers.stage import Stage
 from workshop.serving import Server
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.worker
 
 CRASHES = tuple(all_crashes())
 ROWS_MAX = 12
+AT_A_TIME = 4
 
 
 def test_a_parent_is_given_what_its_child_returns(pair: Pair) -> None:
@@ -80,40 +82,39 @@ def test_an_undisturbed_family_passes_each_failpoint_as_often_as_the_matrix_says
 
 
 @pytest.fixture(scope="module")
-def aborted(new_pair: NewPair) -> dict[Crash, Pair]:
+def aborted(new_pair: NewPair) -> Brought[Crash, Pair]:
     """Every crash of the matrix, each in a family of its own, after one of its Objects was aborted."""
-    pairs = {crash: new_pair() for crash in CRASHES}
-    bring_all_to(pairs, "abort")
-    return pairs
+    return bring_all(bring_to, {crash: new_pair() for crash in CRASHES}, "abort", AT_A_TIME)
 
 
 @pytest.mark.parametrize("crash", CRASHES, ids=str)
 def test_a_family_whose_object_is_aborted_here_converges(
-    aborted: dict[Crash, Pair], crash: Crash
+    aborted: Brought[Crash, Pair], crash: Crash
 ) -> None:
-    check_the_end(aborted[crash], crash)
+    check_the_end(aborted.there(crash), crash)
 
 
 @pytest.fixture(scope="module")
-def killed(server: Server, new_pair: NewPair, aborted: dict[Crash, Pair]) -> dict[Crash, Pair]:
+def killed(
+    server: Server, new_pair: NewPair, aborted: Brought[Crash, Pair]
+) -> Brought[Crash, Pair]:
     """Every crash of the matrix, each in a family of its own, after one kill of the process."""
-    assert aborted
-    pairs = {crash: new_pair() for crash in CRASHES}
-    bring_all_to(pairs, "pause")
+    assert aborted.places
+    brought = bring_all(bring_to, {crash: new_pair() for crash in CRASHES}, "pause", AT_A_TIME)
     server.kill_runtime()
-    return pairs
+    return brought
 
 
 @pytest.mark.parametrize("crash", CRASHES, ids=str)
 def test_a_family_whose_process_is_killed_here_converges(
-    killed: dict[Crash, Pair], crash: Crash
+    killed: Brought[Crash, Pair], crash: Crash
 ) -> None:
-    check_the_end(killed[crash], crash)
+    check_the_end(killed.there(crash), crash)
 
 
 def test_a_child_that_may_have_charged_is_never_charged_again(pair: Pair) -> None:
     """The child dies between the charge and its record: it is unknown, its parent waits, and a person says."""
-    pair.child.arm("step:before", "abort")
+    pair.child.arm("step:before", "abort", AT_A_TIME)
     pair.parent.in_background(lambda: pair.start("charge"))
     pair.child.until_state("unknown")
     pair.parent.until_state("suspended")

@@ -10,7 +10,8 @@ import pytest
 
 from quiesce.failpoints import COMMITS, MAINTENANCE
 from runtime.conftest import NewStage
-from runtime.helpers.crashing import Crash, all_crashes, bring_all_to, check_the_end
+from runtime.helpers.bringing import Brought, bring_all
+from runtime.helpers.crashing import Crash, all_crashes, bring_to, check_the_end
 from runtime.helpers.ondisk import until
 from runtime.helpers.scenarios import SCENARIOS, Scenario
 from runtime.helpers.stage import Stage
@@ -46,15 +47,13 @@ def test_an_undisturbed_scenario_passes_each_failpoint_as_often_as_the_matrix_sa
 
 
 @pytest.fixture(scope="module")
-def aborted(new_stage: NewStage) -> dict[Crash, Stage]:
+def aborted(new_stage: NewStage) -> Brought[Crash, Stage]:
     """Every crash of the matrix, each in a conversation of its own, some seconds after the Object was aborted."""
-    stages = {crash: new_stage() for crash in CRASHES}
-    bring_all_to(stages, "abort")
-    return stages
+    return bring_all(bring_to, {crash: new_stage() for crash in CRASHES}, "abort")
 
 
 @pytest.mark.parametrize("crash", CRASHES, ids=str)
 def test_an_object_aborted_here_converges_with_no_request(
-    aborted: dict[Crash, Stage], crash: Crash
+    aborted: Brought[Crash, Stage], crash: Crash
 ) -> None:
-    check_the_end(aborted[crash], crash, at_once=True)
+    check_the_end(aborted.there(crash), crash, at_once=True)

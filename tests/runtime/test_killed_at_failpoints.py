@@ -7,7 +7,8 @@ few more end the process themselves, in the same breath as the failpoint. Covers
 import pytest
 
 from runtime.conftest import NewStage
-from runtime.helpers.crashing import Crash, all_crashes, bring_all_to, bring_to, check_the_end
+from runtime.helpers.bringing import Brought, bring_all
+from runtime.helpers.crashing import Crash, all_crashes, bring_to, check_the_end
 from runtime.helpers.stage import Stage
 from workshop.serving import Server
 
@@ -25,19 +26,18 @@ EXITS = (
 
 
 @pytest.fixture(scope="module")
-def killed(server: Server, new_stage: NewStage) -> dict[Crash, Stage]:
+def killed(server: Server, new_stage: NewStage) -> Brought[Crash, Stage]:
     """Every crash of the matrix, each in a conversation of its own, after one kill of the process."""
-    stages = {crash: new_stage() for crash in CRASHES}
-    bring_all_to(stages, "pause")
+    brought = bring_all(bring_to, {crash: new_stage() for crash in CRASHES}, "pause")
     server.kill_runtime()
-    return stages
+    return brought
 
 
 @pytest.mark.parametrize("crash", CRASHES, ids=str)
 def test_a_process_killed_here_converges_with_no_request(
-    killed: dict[Crash, Stage], crash: Crash
+    killed: Brought[Crash, Stage], crash: Crash
 ) -> None:
-    check_the_end(killed[crash], crash, at_once=False)
+    check_the_end(killed.there(crash), crash, at_once=False)
 
 
 @pytest.mark.parametrize("crash", EXITS, ids=str)

@@ -8,10 +8,17 @@ from runtime.helpers.stage import REASON, Stage
 pytestmark = pytest.mark.worker
 
 MOVES_CLOCK = True
-VARIABLES = {"QUIESCE_QUEUE_DEPTH_MAX": "300", "QUIESCE_BACKOFF_BASE_MS": "2000"}
+BACKOFF_BASE_MS, BACKOFF_CAP_MS = 2_000, 60_000
+VARIABLES = {
+    "QUIESCE_QUEUE_DEPTH_MAX": "300",
+    "QUIESCE_BACKOFF_BASE_MS": str(BACKOFF_BASE_MS),
+    "QUIESCE_BACKOFF_CAP_MS": str(BACKOFF_CAP_MS),
+}
 HOUR_S, DAY_S = 3_600, 86_400
 BEHIND = 200
 ATTEMPTS = 8
+LATE_MS = 3_000
+"""What an attempt may take before its failure is written down."""
 MANY = 1_000
 FAILURES = 20
 FAILURES_MAX_S = 61
@@ -82,6 +89,7 @@ def test_a_signal_that_does_not_come_times_out_at_its_time(stage: Stage) -> None
 
 
 def test_retries_are_spaced_by_a_growing_backoff_and_end(stage: Stage) -> None:
+    """Each waits between a half and the whole of its backoff, which doubles up to the cap."""
     stage.submit("fail", {"kind": "retryable"})
     gaps = []
     for attempt in range(1, ATTEMPTS):
@@ -94,7 +102,9 @@ def test_retries_are_spaced_by_a_growing_backoff_and_end(stage: Stage) -> None:
     assert settled.failure is not None
     assert settled.failure["error_type"] == "attempts-exhausted"
     assert claims(stage) == ATTEMPTS
-    assert gaps == sorted(gaps)
+    wholes = [min(BACKOFF_CAP_MS, BACKOFF_BASE_MS << place) for place in range(ATTEMPTS - 1)]
+    for gap, whole in zip(gaps, wholes, strict=True):
+        assert whole / 2 <= gap <= whole + LATE_MS, (gaps, wholes)
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,13 @@ What the client had asked for and what was not yet durable it asks for again, wi
 to come from the persisted alarm: between two acts of the client no request reaches the Object.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from runtime.helpers.ondisk import Seen, until
 from runtime.helpers.scenarios import SCENARIOS, STEPS, Scenario
 from runtime.helpers.stage import REASON, Stage
 
-AT_A_TIME = 8
 LOSES_THE_REQUEST = ("admit:before", "maintenance:dirty:before", "maintenance:mutation:armed")
 BEHIND_NO_SYNC = ("settle:before", "maintenance:finish:before")
 """What the attempt wrote last is committed there, and not yet on disk: a crash at once takes it along."""
@@ -80,15 +78,6 @@ def all_crashes() -> Iterator[Crash]:
         for point, times in scenario.passes.items():
             for passage in range(times):
                 yield Crash(scenario.name, point, passage)
-
-
-def bring_all_to(stages: Mapping[Crash, Stage], action: str) -> None:
-    """Bring each of many conversations to its passage, some at a time."""
-    with ThreadPoolExecutor(AT_A_TIME) as threads:
-        for done in [
-            threads.submit(bring_to, stage, crash, action) for crash, stage in stages.items()
-        ]:
-            done.result()
 
 
 def bring_to(

@@ -9,6 +9,9 @@ import httpx
 
 TIMEOUT_S = 20.0
 PROBLEM = {"type", "title", "status", "detail", "code"}
+KEPT_S = 2
+"""How long an unused connection is kept. workerd closes one after five seconds, and a request on its way by then
+gets no answer."""
 
 
 class Client:
@@ -16,7 +19,8 @@ class Client:
 
     def __init__(self, url: str, token: str | None = "dev") -> None:
         headers = {} if token is None else {"authorization": f"Bearer {token}"}
-        self.http = httpx.Client(base_url=url, headers=headers, timeout=60)
+        limits = httpx.Limits(keepalive_expiry=KEPT_S)
+        self.http = httpx.Client(base_url=url, headers=headers, timeout=60, limits=limits)
 
     def __enter__(self) -> Self:
         return self
