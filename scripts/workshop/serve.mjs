@@ -95,6 +95,9 @@ function miniflareWorker(worker) {
     compatibilityFlags: worker.compatibilityFlags,
     bindings: worker.bindings ?? {},
     serviceBindings: worker.serviceBindings ?? {},
+    analyticsEngineDatasets: Object.fromEntries(
+      Object.entries(worker.datasets ?? {}).map(([binding, dataset]) => [binding, { dataset }]),
+    ),
     durableObjects: Object.fromEntries(
       Object.entries(worker.durableObjects ?? {}).map(([binding, className]) => [
         binding,

@@ -59,6 +59,7 @@ class Worker(TypedDict):
     durableObjects: NotRequired[dict[str, str]]
     bindings: NotRequired[dict[str, str]]
     serviceBindings: NotRequired[dict[str, str]]
+    datasets: NotRequired[dict[str, str]]
     port: NotRequired[int]
 
 
@@ -87,6 +88,10 @@ def deployed_worker() -> Worker:
             for binding in config["durable_objects"]["bindings"]
         },
         bindings={name: str(value) for name, value in config.get("vars", {}).items()},
+        datasets={
+            each["binding"]: each.get("dataset", each["binding"])
+            for each in config.get("analytics_engine_datasets", [])
+        },
     )
 
 

@@ -1,6 +1,6 @@
 """Who asks, and whether they may: bearer tokens, roles, and the conversations a token is kept to.
 
-1. A deployment without tokens is closed.
+1. A deployment without tokens is closed, but for whom Cloudflare Access lets in: `assertions.py`.
 2. The deployment knows digests only, and compares a caller's with every one of them in constant time.
 3. No role implies another: what a token may do is what its setting lists.
 4. A token with a prefix sees no conversation outside it; it is refused before anything is read.
@@ -36,9 +36,17 @@ def authenticate(tokens: Mapping[str, Token], authorization: str | None) -> Toke
         if hmac.compare_digest(digest.lower().encode(), presented):
             found = token
     if found is None or scheme.lower() != "bearer":
-        message = "send a token of this deployment as 'Authorization: Bearer <token>'"
-        raise Refusal(RefusalCode.UNAUTHENTICATED, message)
+        raise unauthenticated()
     return found
+
+
+def unauthenticated() -> Refusal:
+    """Build the refusal of whoever has not said who asks, whatever is wrong: it helps nobody to guess."""
+    message = (
+        "send a token of this deployment as 'Authorization: Bearer <token>', or come through Cloudflare Access"
+        " where the deployment is set up for it"
+    )
+    return Refusal(RefusalCode.UNAUTHENTICATED, message)
 
 
 def require_role(token: Token, role: Role) -> None:

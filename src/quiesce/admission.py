@@ -26,12 +26,13 @@ from quiesce.ids import (
     record_id,
     submission_id,
 )
-from quiesce.lane import Lane, mutate
+from quiesce.lane import Lane, gone, mutate
 from quiesce.ledger import Submission
 from quiesce.records import ConversationCreated
 from quiesce.settlement import Settlement
 from quiesce.states import State
 from quiesce.storage import Counts, SqlValue, Storage
+from quiesce.telemetry import Fact
 from quiesce.wake import Wake
 
 SUBMISSION_ROWS_WRITTEN = 2
@@ -65,6 +66,10 @@ class Request:
     deadline_ms: int | None = None
     callback_url: str | None = None
     parent: Parent | None = None
+    is_rated: bool = False
+    """Whether it counts against the rate of its principal."""
+    traceparent: str | None = None
+    """Which trace asked; no part of what is asked, so a repeat may come from another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,8 @@ class Receipt:
     accepted_at_ms: int
     is_replayed: bool
     settlement: Settlement | None
+    traceparent: str | None
+    """The trace of whoever asked first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +98,23 @@ class _Proposal:
 async def admit(lane: Lane, request: Request) -> Receipt:
     """Admit one submission, or find it again.
 
-    Raises Refusal: `idempotency-conflict`, `unknown-agent`, `invalid-request`, `input-too-large`, `queue-full`,
-    `database-full`, `not-found` for a conversation of another name.
+    Raises Refusal: `idempotency-conflict`, `gone`, `rate-limited`, `unknown-agent`, `invalid-request`,
+    `input-too-large`, `queue-full`, `database-full`, `not-found` for a conversation of another name.
     """
     proposal = _propose(request)
     await lane.failpoints.reach("admit:before")
     receipt = await mutate(lane, lambda opened, _: _admit(lane, proposal, opened))
     await lane.failpoints.reach("admit:after")
+    # What is committed names the conversation, so no line needs to read it.
+    lane.conversation = receipt.conversation
+    facts: dict[str, Fact] = {
+        "submission": receipt.submission,
+        "agent": request.agent,
+        "sequence": receipt.sequence,
+        "is_replayed": receipt.is_replayed,
+    }
+    at_ms = None if receipt.is_replayed else receipt.accepted_at_ms
+    lane.tell("admitted", receipt.traceparent, facts, at_ms=at_ms)
     return receipt
 
 
@@ -134,6 +151,8 @@ def _admit(lane: Lane, proposal: _Proposal, wake_: Wake) -> Receipt:
         if found is not None:
             _check_same_content(found, proposal)
             wake_.repair()
+            if found.purged_at_ms is not None:
+                raise gone(found)
             settled = None if found.is_open else settlement.read(storage, found)
             return Receipt(
                 proposal.request.conversation,
@@ -142,7 +161,10 @@ def _admit(lane: Lane, proposal: _Proposal, wake_: Wake) -> Receipt:
                 found.accepted_at_ms,
                 is_replayed=True,
                 settlement=settled,
+                traceparent=found.traceparent,
             )
+    if proposal.request.is_rated:
+        lane.rates.take(proposal.request.principal, lane.settings, wake_.now_ms)
     _check_input(lane, proposal)
     _check_callback(lane, proposal)
     sequence = _check_room(lane, proposal, is_virgin=is_virgin)
@@ -167,6 +189,7 @@ def _admit(lane: Lane, proposal: _Proposal, wake_: Wake) -> Receipt:
         wake_.now_ms,
         is_replayed=False,
         settlement=None,
+        traceparent=proposal.request.traceparent,
     )
 
 
@@ -287,6 +310,7 @@ def _insert(lane: Lane, proposal: _Proposal, sequence: int, wake_: Wake, mark: C
         "deadline_at_ms": deadline_at_ms,
         "state": State.READY.value if request.parent is None else State.ADMITTED.value,
         "parent": None if request.parent is None else canonical_json(asdict(request.parent)),
+        "traceparent": request.traceparent,
         "state_since_ms": now_ms,
         "rows_read": spent.rows_read + SUBMISSION_ROWS_READ,
         "rows_written": spent.rows_written + SUBMISSION_ROWS_WRITTEN + wake_.slot.is_changed,

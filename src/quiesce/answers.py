@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from quiesce import records
 from quiesce.errors import RefusalCode
 from quiesce.explain import Freshness
+from quiesce.invariants import Law
 from quiesce.operations import OperationKind, OperationState
 from quiesce.recovery import WaitKind
 from quiesce.states import OutcomeKind, State
@@ -94,6 +95,18 @@ class Wait(Document):
     url: str | None = None
 
 
+class Tombstone(Document):
+    """What is left of a submission whose payloads were purged: its key stays used."""
+
+    conversation: str
+    submission: SubmissionText
+    sequence: Annotated[int, Field(ge=1)]
+    accepted_at: Instant
+    outcome: Annotated[OutcomeKind, Field(strict=False)]
+    settled_at: Instant
+    purged_at: Instant
+
+
 class Status(Document):
     """One submission: where it stands, what it waits for, and what it has cost."""
 
@@ -108,6 +121,7 @@ class Status(Document):
     next_attempt_at: Instant | None
     settlement: Settlement | None
     cost: Cost
+    tombstone: Tombstone | None = None
 
 
 class Generation(Document):
@@ -125,6 +139,7 @@ class LastPass(Document):
     phase: Literal["caught-up", "actionable"]
     recovered: Count
     settled: Count
+    purged: Count
     nonterminal: Count
     alarm: Literal["rearmed", "cleared"]
     reason: str
@@ -172,7 +187,8 @@ class Record(Document):
     submission: SubmissionText | None = None
     epoch: Count
     created_at: Instant
-    payload: dict[str, Any]
+    payload: dict[str, Any] | None
+    """Null once the submission was purged."""
     digest: Digest
 
 
@@ -201,6 +217,40 @@ class Explanation(Document):
     age_ms: int
     freshness: Annotated[Freshness, Field(strict=False)]
     open_operations: list[OpenOperation]
+
+
+class Checked(Document):
+    """How much of a conversation was read for a check."""
+
+    records: Count
+    submissions: Count
+
+
+class TailDigest(Document):
+    """Where a log ends: its last record, and the chain up to and with it."""
+
+    sequence: Count
+    digest: Digest
+
+
+class BrokenLaw(Document):
+    """A law that a conversation breaks, what was found, and at which record or submission."""
+
+    law: Annotated[Law, Field(strict=False)]
+    found: str
+    sequence: int | None = None
+    submission: str | None = None
+
+
+class Verification(Document):
+    """What a check of a whole conversation has found; `truncated` where more is broken than is told."""
+
+    conversation: str
+    ok: bool
+    checked: Checked
+    tail: TailDigest
+    problems: list[BrokenLaw]
+    truncated: bool
 
 
 class AgentDescription(Document):
@@ -233,8 +283,32 @@ class RecordPage(Page[Record]):
     """A part of a conversation's log."""
 
 
+class Undecided(Document):
+    """How many waits of each kind are open in a lane."""
+
+    approval: Count
+    signal: Count
+    timer: Count
+    child: Count
+
+
+class LaneExplanation(Document):
+    """Why a lane is where it is: what is open, what heads it, how old that is, and what nobody has decided."""
+
+    nonterminal: Count
+    owed: bool
+    head: SubmissionText | None
+    blocked_on: Wait | None
+    freshness: Annotated[Freshness, Field(strict=False)]
+    age_ms: Count
+    undecided: Undecided
+    unknown_calls: Count
+
+
 class ExplanationPage(Page[Explanation]):
-    """A part of the open submissions, each explained."""
+    """A part of the open submissions, each explained, and the lane as a whole."""
+
+    lane: LaneExplanation
 
 
 class AgentPage(Page[AgentDescription]):
@@ -259,7 +333,7 @@ class Problem(BaseModel):
     """What was refused, as RFC 9457 has it; `code` is of a closed set. A refusal has written nothing.
 
     `limit`, `actual` and `maximum` stand where a limit was reached, `errors` where fields are wrong, `recorded` or
-    `settlement` where something else stands already; there may be more.
+    `settlement` where something else stands already, `tombstone` where it was purged; there may be more.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -274,5 +348,6 @@ class Problem(BaseModel):
     maximum: int | None = None
     errors: list[FieldProblem] | None = None
     differing: list[str] | None = None
+    tombstone: Tombstone | None = None
     recorded: dict[str, Any] | None = None
     settlement: Settlement | None = None

@@ -49,6 +49,7 @@ _OPEN = frozenset({_Code.ALREADY_SETTLED, _Code.JOINED_TO_HOST, _Code.NOT_WAITIN
 _DECIDE = _OPEN | {_Code.DECISION_CONFLICT, _Code.DATABASE_FULL}
 _KEY = ("Idempotency-Key",)
 _WAIT = ("Prefer",)
+_TRACE = ("traceparent",)
 _STATUS = {OK: Success("The submission as it now stands.", answers.Status)}
 _STATUS_LATER = {ACCEPTED: Success("It is recorded, and will be done.", answers.Status)}
 _REPEATED = "Sent again it is answered again, and changes nothing."
@@ -83,7 +84,7 @@ DESCRIPTIONS: Mapping[tuple[str, str], Described] = {
         "The same `Idempotency-Key` with the same content always finds the same submission; with other content it"
         " is refused, naming what differs. `Prefer: wait=N` changes only how long the answer takes: it then carries"
         " the settlement, if there is one by that time.",
-        _KEY + _WAIT,
+        _KEY + _WAIT + _TRACE,
         {"agent": "echo", "input": {"hello": "world"}},
     ),
     ("GET", f"{C}/submissions"): Described(
@@ -165,12 +166,27 @@ DESCRIPTIONS: Mapping[tuple[str, str], Described] = {
         body={"payload": {"paid": True}},
     ),
     ("POST", f"{S}/retry"): Described(
-        "releaseQuarantined",
+        "retry",
         "Operating",
-        "Release a quarantined submission",
+        "Let a submission go on at once",
         _STATUS_LATER,
         _OPEN | {_Code.DATABASE_FULL},
+        "For one that is quarantined, or that waits for the time of its next attempt; of one that is settled, a"
+        " callback that was given up is owed again.",
         body={"reason": "the service is back"},
+    ),
+    ("POST", f"{S}/skip"): Described(
+        "skipHead",
+        "Operating",
+        "End the head of the queue, so that what stands behind it can run",
+        {
+            **_STATUS_LATER,
+            OK: Success("It had been aborted before: its settlement.", answers.Settlement),
+        },
+        _OPEN | {_Code.DATABASE_FULL},
+        "An abort that lets the head's children go, and that is refused if the submission is not, or no longer, the"
+        " head.",
+        body={"reason": "it will never be answered"},
     ),
     ("GET", f"{S}/explain"): Described(
         "explainSubmission",
@@ -228,6 +244,29 @@ DESCRIPTIONS: Mapping[tuple[str, str], Described] = {
         "Begins behind `Last-Event-ID`, or else behind `after`, or else at the beginning; `submission` keeps it to"
         " one submission's records.",
         ("Last-Event-ID",),
+    ),
+    ("GET", f"{C}/verify"): Described(
+        "verify",
+        "Looking",
+        "Hold a whole conversation against its laws",
+        {OK: Success("What was checked, and every law that is broken.", answers.Verification)},
+        frozenset({_Code.RATE_LIMITED}),
+        "Nothing is written and nothing is mended. It takes a while where the log is long, during which the"
+        " conversation's work goes on; one check runs at a time.",
+    ),
+    ("GET", f"{C}/export"): Described(
+        "exportConversation",
+        "Looking",
+        "Export a conversation as a bundle that can be checked without the deployment",
+        {
+            OK: Success(
+                "JSON documents, one a line: a `header`, each `submission`, each `record`, and an `end`. What has"
+                " no `end` is not whole.",
+                media_type="application/x-ndjson",
+            )
+        },
+        more="The digest of every record and the chain of all can be computed anew from what the lines hold."
+        " Nothing is written.",
     ),
     ("GET", "/v1/agents"): Described(
         "listAgents",

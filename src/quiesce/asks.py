@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from quiesce import shapes, verbs, wire
+from quiesce import shapes, trace_context, verbs, wire
 from quiesce.access import Role, require_role
 from quiesce.agent import Registry
 from quiesce.errors import Refusal, RefusalCode
@@ -110,6 +110,7 @@ def submit(call: Call) -> Command:
         principal=call.principal,
         key=idempotency_key(call.request.header("idempotency-key")),
         body=call.body,
+        traceparent=trace_context.read(call.request.header(trace_context.HEADER)),
     )
 
 
@@ -148,8 +149,20 @@ def read_records(call: Call) -> Command:
 
 
 def retry(call: Call) -> Command:
-    """Ask to release a quarantined submission."""
+    """Ask to let a submission go on at once."""
     return verbs.Retry(
+        conversation=call.conversation,
+        submission=call.submission,
+        principal=call.principal,
+        reason=call.body.reason,
+    )
+
+
+def skip(call: Call) -> Command:
+    """Ask to end the head of the queue, so that what stands behind it can run."""
+    return verbs.Abort(
+        detaches=True,
+        skips=True,
         conversation=call.conversation,
         submission=call.submission,
         principal=call.principal,
@@ -254,7 +267,9 @@ def publish(publication: Publication) -> Build:
     return lambda _call: publication
 
 
-def read(verb: type[verbs.ReadLane | verbs.ReadMaintenance]) -> Build:
+def read(
+    verb: type[verbs.ReadLane | verbs.ReadMaintenance | verbs.Verify | verbs.Export],
+) -> Build:
     """Ask for what one verb reads of the whole lane."""
     return lambda call: verb(conversation=call.conversation)
 

@@ -29,6 +29,10 @@ from quiesce.ledger import Submission
 from quiesce.operations import OpenOperation, OperationKind, OperationState, open_
 from quiesce.records import ChildJoined, ChildRequested
 
+CHILD_MARK = "~child-"
+"""Between the root's conversation and what tells its children apart."""
+ROOT_MAX = 88
+"""So much of the root's conversation fits into an id beside the mark and the digest."""
 DEPTH_MAX = 8
 """A child of a child of a child: so many levels below a root, and no more."""
 
@@ -65,7 +69,7 @@ def delegate(
 ) -> ChildOutcome:
     """Return how the child has settled, or ask for it and end the attempt."""
     agent, value = operation.arguments
-    conversation, submission = child_of(parent, operation)
+    conversation, submission = child_of(fence, parent, operation)
     joined = journal.find(operation.id, "joined")
     if isinstance(joined, ChildJoined):
         return ChildOutcome(
@@ -81,9 +85,16 @@ def delegate(
     raise fence.suspend(f"waits for the child {operation.name!r}")
 
 
-def child_of(parent: Submission, operation: Operation) -> tuple[ConversationId, SubmissionId]:
-    """Derive the one address that a delegation can have."""
-    conversation = ConversationId("child_" + digest(f"{parent.id}/{operation.id}")[:32])
+def child_of(
+    fence: Fence, parent: Submission, operation: Operation
+) -> tuple[ConversationId, SubmissionId]:
+    """Derive the one address that a delegation can have.
+
+    Its conversation begins as that of the root does, so that whoever is kept to the one sees the other.
+    """
+    root = fence.lane.own_conversation().partition(CHILD_MARK)[0][:ROOT_MAX]
+    own = digest(f"{parent.id}/{operation.id}")[:32]
+    conversation = ConversationId(f"{root}{CHILD_MARK}{own}")
     key = child_key(parent.id, operation.id)
     return conversation, submission_id(conversation, parent.principal, key)
 
@@ -119,7 +130,7 @@ def _request(
     fence: Fence, end: Tail, parent: Submission, operation: Operation, now_ms: int
 ) -> None:
     agent, value = operation.arguments
-    conversation, submission = child_of(parent, operation)
+    conversation, submission = child_of(fence, parent, operation)
     requested = ChildRequested(
         operation=operation.id,
         arguments_digest=operation.arguments_digest,

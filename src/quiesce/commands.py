@@ -6,7 +6,7 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from quiesce import conversation_log, ledger, operations, outbox, settlement
@@ -25,10 +25,11 @@ from quiesce.lane import Lane, mutate
 from quiesce.ledger import Submission
 from quiesce.operations import OperationKind, OperationState
 from quiesce.outbox import MessageKind
-from quiesce.records import AbortRequested, OperatorActed, Payload
+from quiesce.records import AbortRequested, OperatorActed, OperatorAction, Payload
 from quiesce.settlement import Aborted, Settlement
 from quiesce.states import OWNED, State
 from quiesce.storage import Counts, Storage
+from quiesce.telemetry import Fact
 from quiesce.wake import Wake
 
 
@@ -55,6 +56,8 @@ class Accepted:
 
     is_replayed: bool = False
     settlement: Settlement | None = None
+    traceparent: str | None = field(default=None, compare=False)
+    """The trace of the submission that it was about."""
 
 
 async def force_pass(lane: Lane, conversation: ConversationId, author: Author) -> Accepted:
@@ -70,42 +73,49 @@ async def force_pass(lane: Lane, conversation: ConversationId, author: Author) -
         wake.count_mutation(mark)
         return Accepted()
 
-    return await mutate(lane, step)
+    return tell(lane, "forced-pass", await mutate(lane, step))
 
 
-async def release_quarantined(lane: Lane, address: Address, author: Author) -> Accepted:
-    """Let a quarantined submission run again, with its attempts and interruptions forgotten.
+async def retry(lane: Lane, address: Address, author: Author) -> Accepted:
+    """Let a submission go on at once: one that is quarantined, or that waits for the time of its next attempt.
 
-    Of a settled submission whose callback was given up, the callback is owed again.
+    What was quarantined has its attempts and interruptions forgotten. Of a settled submission whose callback was
+    given up, the callback is owed again.
     """
 
     def step(wake: Wake, now_ms: int) -> Accepted:
         found = lane.require_submission(address.conversation, address.submission)
         if not found.is_open and _revive_callback(lane, wake, found, author):
-            return Accepted()
+            return Accepted(traceparent=found.traceparent)
         found = require_open(lane, address)
-        if found.state is not State.QUARANTINED:
-            raise not_waiting(found, "only a quarantined submission can be retried")
         mark = lane.storage.counts()
-        end = conversation_log.tail(lane.storage)
-        acted = OperatorActed(
-            action="quarantine-released", author=author.name, reason=author.reason
-        )
-        append(lane, address, f"released-{end.sequence + 1}", acted, now_ms)
-        ledger.move(
-            lane.storage,
-            found,
-            State.READY,
-            now_ms,
-            attempts=0,
-            interruptions=0,
-            interrupted_since_ms=None,
-            not_before_ms=None,
-        )
+        if found.state is State.QUARANTINED:
+            _note(lane, address, "quarantine-released", author, now_ms)
+            forgotten: dict[str, Any] = {
+                "attempts": 0,
+                "interruptions": 0,
+                "interrupted_since_ms": None,
+            }
+            ledger.move(lane.storage, found, State.READY, now_ms, not_before_ms=None, **forgotten)
+        elif found.owner is None and (found.not_before_ms or 0) > now_ms:
+            _note(lane, address, "retry-hastened", author, now_ms)
+            ledger.move(lane.storage, found, found.state, now_ms, not_before_ms=None)
+        else:
+            why = "only what is quarantined, or waits for its next attempt, can be retried"
+            raise not_waiting(found, why)
         wake.count_mutation(mark)
-        return Accepted()
+        return Accepted(traceparent=found.traceparent)
 
-    return await mutate(lane, step)
+    return tell(lane, "retry", await mutate(lane, step), submission=address.submission)
+
+
+def _note(
+    lane: Lane, address: Address, action: OperatorAction, author: Author, now_ms: int
+) -> None:
+    """Record what an operator did to a submission; each time is another record."""
+    end = conversation_log.tail(lane.storage)
+    acted = OperatorActed(action=action, author=author.name, reason=author.reason)
+    append(lane, address, f"{action}-{end.sequence + 1}", acted, now_ms)
 
 
 def _revive_callback(lane: Lane, wake: Wake, found: Submission, author: Author) -> bool:
@@ -121,34 +131,48 @@ def _revive_callback(lane: Lane, wake: Wake, found: Submission, author: Author) 
 
 
 async def abort(
-    lane: Lane, address: Address, author: Author, *, detaches: bool = False
+    lane: Lane, address: Address, author: Author, *, detaches: bool = False, skips: bool = False
 ) -> Accepted:
     """Record that the submission has to end, and settle it at once if nothing stands in the way.
 
     What runs, what holds a call without a result, and what others have joined goes through the pass. Children are
-    aborted and waited for; with `detaches` they are let go, and what they still do is recorded as late.
+    aborted and waited for; with `detaches` they are let go, and what they still do is recorded as late. With
+    `skips` it must be the head of the queue: who looked at a queue that has moved on since ends nothing else.
     """
 
-    def step(wake: Wake, _now_ms: int) -> Accepted:
+    def step(wake: Wake, now_ms: int) -> Accepted:
         found = lane.require_submission(address.conversation, address.submission)
         if not found.is_open:
             settled = settlement.read(lane.storage, found)
             if found.outcome == "aborted":
-                return Accepted(is_replayed=True, settlement=settled)
+                return Accepted(is_replayed=True, settlement=settled, traceparent=found.traceparent)
             raise already_settled(found, settled)
         if found.state in {State.JOINED, State.JOINING}:
             host = ledger.at(lane.storage, found.host_sequence or 0)
             message = f"{address.submission} has joined another submission; abort that one"
             facts = {"host": None if host is None else host.id}
             raise Refusal(RefusalCode.JOINED_TO_HOST, message, facts)
+        if skips and not _is_wished(lane, found, detaches=detaches):
+            if found.sequence != conversation_log.tail(lane.storage).head:
+                raise not_waiting(found, "only the head of the queue can be skipped")
+            _note(lane, address, "head-skipped", author, now_ms)
         return abort_now(lane, wake, found, author, detaches=detaches)
 
     accepted = await mutate(lane, step)
-    tell = lane.running.get(address.submission)
-    if accepted.settlement is None and tell is not None:
-        tell()
-    if accepted.settlement is not None:
-        lane.announce([address.submission])
+    unwind = lane.running.get(address.submission)
+    if accepted.settlement is None and unwind is not None:
+        unwind()
+    act = "skip" if skips else "abort"
+    tell(lane, act, accepted, submission=address.submission, detaches=detaches)
+    if accepted.settlement is not None and not accepted.is_replayed:
+        lane.announce([settlement.settled_as(accepted.settlement)])
+    return accepted
+
+
+def tell(lane: Lane, act: str, accepted: Accepted, **facts: Fact) -> Accepted:
+    """Tell that a command was carried out, or had been before."""
+    about: dict[str, Fact] = {"act": act, "is_replayed": accepted.is_replayed}
+    lane.tell("decided", accepted.traceparent, about | facts)
     return accepted
 
 
@@ -173,7 +197,7 @@ def abort_now(
     storage, now_ms = lane.storage, wake.now_ms
     if _is_wished(lane, found, detaches=detaches):
         wake.repair()
-        return Accepted(is_replayed=True)
+        return Accepted(is_replayed=True, traceparent=found.traceparent)
     mark = storage.counts()
     wished = AbortRequested(author=author.name, reason=author.reason, detaches=detaches)
     identity = _abort_id(found.id, detaches=detaches)
@@ -185,7 +209,7 @@ def abort_now(
         text = canonical_json(intent)
         ledger.move(storage, found, found.state, now_ms, abort=text, **keeps)
         wake.count_mutation(mark)
-        return Accepted()
+        return Accepted(traceparent=found.traceparent)
     cost = found.cost.plus(spent_since(storage.counts(), mark))
     if found.state is State.TERMINALIZING:
         settlement.settle_reserved(storage, found, now_ms, cost)
@@ -194,7 +218,8 @@ def abort_now(
     wake.count_mutation(mark, opened=-1)
     settled = ledger.at(storage, found.sequence)
     assert settled is not None
-    return Accepted(settlement=settlement.read(storage, settled))
+    read = settlement.read(storage, settled)
+    return Accepted(settlement=read, traceparent=found.traceparent)
 
 
 def _is_free(storage: Storage, found: Submission, *, detaches: bool) -> bool:

@@ -1,6 +1,7 @@
 """Records: the append-only, gap-free, chained history of a conversation.
 
-1. Sequences start at 1 and have no gap. Nothing is ever updated.
+1. Sequences start at 1 and have no gap. Nothing is ever updated, but that a purge takes payloads out: identity,
+   digest and chain of what was said stay.
 2. Appending a record whose id stands in the log already is a replay if it says the same, at any tail, and
    Corruption if it says something else.
 3. The tail carries two totals, how many submissions the log has settled and which one heads the queue, so that
@@ -116,11 +117,9 @@ def append(storage: Storage, end: Tail, entry: Entry, now_ms: int, *, settles: i
 def _check_replay(storage: Storage, entry: Entry, payload: str) -> None:
     stored = read(storage, entry.record_id)
     assert stored is not None
-    if (stored.kind, stored.submission, stored.payload) != (
-        entry.payload.kind,
-        entry.submission,
-        payload,
-    ):
+    # What was purged cannot be compared; its id can.
+    said = stored.payload or payload
+    if (stored.kind, stored.submission, said) != (entry.payload.kind, entry.submission, payload):
         law = f"record {entry.record_id} is appended once"
         raise Corruption(law, f"a {stored.kind} that says something else at {stored.sequence}")
 
@@ -169,6 +168,15 @@ def _by_sequence(record: Record) -> int:
     return record.sequence
 
 
+def purge(storage: Storage, submission: SubmissionId) -> None:
+    """Take the payloads of a submission's records out of the log."""
+    storage.write(
+        "UPDATE records SET payload = NULL WHERE record_id >= ? AND record_id < ? AND payload IS NOT NULL",
+        f"{submission}/",
+        f"{submission}0",
+    )
+
+
 def has_progressed(storage: Storage, submission: SubmissionId, after: int) -> bool:
     """Say whether a record of this submission stands behind a place in the log."""
     rows = storage.execute(
@@ -180,7 +188,7 @@ def has_progressed(storage: Storage, submission: SubmissionId, after: int) -> bo
 def page(storage: Storage, after: int, limit: int, bytes_max: int) -> list[Record]:
     """Read a page of the log, bounded by count and by the bytes of its payloads; never empty before the end."""
     rows = storage.execute(
-        "SELECT sequence, sum(length(CAST(payload AS BLOB))) OVER (ORDER BY sequence) FROM"
+        "SELECT sequence, total(length(CAST(payload AS BLOB))) OVER (ORDER BY sequence) FROM"
         " (SELECT sequence, payload FROM records WHERE sequence > ? ORDER BY sequence LIMIT ?)",
         after,
         limit,

@@ -5,20 +5,21 @@
 3. An alarm is a pass. What it raises is let out, so that the platform's own reporting sees it.
 """
 
-import json
 import os
 from typing import Any, ClassVar
 
 from workers import DurableObject
 
-from quiesce import maintenance, wire, workerd
+from quiesce import maintenance, reporting, wire, workerd
 from quiesce.agent import Registry
 from quiesce.dispatch import dispatch
 from quiesce.errors import Refusal, RefusalCode
 from quiesce.failpoints import Failpoints, InertFailpoints
 from quiesce.lane import Lane
+from quiesce.observing import Observer
 from quiesce.ports import receive
 from quiesce.settings import Settings
+from quiesce.telemetry import Reporter
 from quiesce.timers import use_cancellable_timers
 
 
@@ -43,6 +44,7 @@ class ConversationObject(DurableObject):
             outside=workerd.WorkerdOutside(env),
             is_platform_error=workerd.is_platform_error,
             hurt=problem,
+            reporter=self.reporter(env),
         )
         storage.on_written = self.lane.audience.tell
         self.lane.publish = self.lane.audience.show
@@ -51,6 +53,10 @@ class ConversationObject(DurableObject):
     def failpoints(self) -> Failpoints:
         """Return where this Object may be stopped: nowhere, but in a test's subclass."""
         return InertFailpoints()
+
+    def reporter(self, env: Any) -> Reporter:
+        """Return who is told of this Object's work."""
+        return Observer(env)
 
     async def _open(self) -> None:
         use_cancellable_timers()
@@ -61,7 +67,7 @@ class ConversationObject(DurableObject):
         try:
             return (await dispatch(self.lane, command)).encode()
         except Exception as error:  # noqa: BLE001 - the host's edge: a bug must not cross the border as a stack
-            _log({"event": "bug", "error": type(error).__name__, "message": str(error)[:2_000]})
+            self.lane.tell("bug", None, reporting.bug(error))
             message = (
                 "the request met a fault of this service; it may be repeated with the same key"
             )
@@ -74,9 +80,7 @@ class ConversationObject(DurableObject):
     async def alarm(self, info: Any = None) -> None:
         """Run a maintenance pass: the platform delivers the lane's alarm."""
         retry_count = int(getattr(info, "retryCount", 0) or 0)
-        report = await maintenance.on_alarm(self.lane, retry_count)
-        if report is not None and report.phase == "actionable":
-            _log({"event": "pass", "conversation": self.lane.conversation, **report.fields()})
+        await maintenance.on_alarm(self.lane, retry_count)
 
 
 def _settings(env: Any) -> tuple[Settings, Exception | None]:
@@ -85,7 +89,3 @@ def _settings(env: Any) -> tuple[Settings, Exception | None]:
         return workerd.Deployment.settings(env), None
     except ValueError as error:
         return Settings(), error
-
-
-def _log(line: dict[str, Any]) -> None:
-    workerd.log(json.dumps(line, ensure_ascii=False))

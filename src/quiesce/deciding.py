@@ -20,6 +20,7 @@ from quiesce.commands import (
     not_waiting,
     require_open,
     spent_since,
+    tell,
 )
 from quiesce.errors import Refusal, RefusalCode, limit_exceeded
 from quiesce.ids import OperationId, canonical_json, parse_json, record_id
@@ -30,6 +31,7 @@ from quiesce.records import ApprovalDecided, CallResolved, Payload, SignalReceiv
 from quiesce.signals import Signal
 from quiesce.states import State
 from quiesce.storage import Counts
+from quiesce.telemetry import Fact
 from quiesce.wake import Wake
 
 type Resolution = Literal["completed", "failed", "never-happened", "safe-to-retry", "abort"]
@@ -51,7 +53,7 @@ async def decide(lane: Lane, address: Address, choice: Choice, author: Author) -
             if recorded.decision != choice:
                 raise _decision_conflict(address, recorded)
             wake.repair()
-            return Accepted(is_replayed=True)
+            return Accepted(is_replayed=True, traceparent=found.traceparent)
         wait = operations.find(lane.storage, found.sequence, _operation(address))
         if wait is None or wait.kind is not OperationKind.APPROVAL:
             raise _no_such_wait(found, address, "an undecided approval")
@@ -67,9 +69,14 @@ async def decide(lane: Lane, address: Address, choice: Choice, author: Author) -
             raise _decision_conflict(address, expiry)
         if expiry is not None:
             raise _came_too_late(_operation(address))
-        return Accepted()
+        return Accepted(traceparent=found.traceparent)
 
-    return await mutate(lane, step)
+    return _tell(lane, "approval", await mutate(lane, step), address, decision=choice)
+
+
+def _tell(lane: Lane, act: str, accepted: Accepted, address: Address, **facts: Fact) -> Accepted:
+    about: dict[str, Fact] = {"submission": address.submission, "operation": address.operation}
+    return tell(lane, act, accepted, **about, **facts)
 
 
 def _operation(address: Address) -> OperationId:
@@ -122,7 +129,7 @@ async def resolve(
         if not _is_unresolved(lane, found, call):
             _check_same_resolution(lane, found, address, resolution, result)
             wake.repair()
-            return Accepted(is_replayed=True)
+            return Accepted(is_replayed=True, traceparent=found.traceparent)
         assert call is not None
         mark = lane.storage.counts()
         this_call = int(call.detail["call"])
@@ -144,9 +151,9 @@ async def resolve(
         operations.close(lane.storage, call)
         _go_on_if_covered(lane, found, mark, now_ms)
         wake.count_mutation(mark)
-        return Accepted()
+        return Accepted(traceparent=found.traceparent)
 
-    return await mutate(lane, step)
+    return _tell(lane, "resolution", await mutate(lane, step), address, decision=resolution)
 
 
 def _settled_by(
@@ -211,12 +218,19 @@ def _call_number(resolved: CallResolved) -> int:
 
 
 async def deliver_signal(
-    lane: Lane, address: Address, signal: tuple[str, str], payload: Any, author: Author
+    lane: Lane,
+    address: Address,
+    signal: tuple[str, str],
+    payload: Any,
+    author: Author,
+    *,
+    is_rated: bool = False,
 ) -> Accepted:
     """Deliver a signal: to the Run that waits for it, or to be kept until it does.
 
-    `signal` is its name and the idempotency key of this delivery. Raises Refusal: `idempotency-conflict`,
-    `decision-conflict` when the wait for it had expired, `rate-limited`, `input-too-large`, `already-settled`.
+    `signal` is its name and the idempotency key of this delivery; `is_rated` counts a new one against the rate of
+    its author. Raises Refusal: `idempotency-conflict`, `decision-conflict` when the wait for it had expired,
+    `rate-limited`, `input-too-large`, `already-settled`.
     """
     name, key = signal
     text = canonical_json(payload)
@@ -232,10 +246,12 @@ async def deliver_signal(
                 message = "this key was used for a signal with another payload"
                 raise Refusal(RefusalCode.IDEMPOTENCY_CONFLICT, message, {"differing": ["payload"]})
             wake.repair()
-            return Accepted(is_replayed=True)
+            return Accepted(is_replayed=True, traceparent=found.traceparent)
+        if is_rated:
+            lane.rates.take(author.name, lane.settings, wake.now_ms)
         return _deliver(lane, wake, found, Signal(found.sequence, 0, name, key, author.name, text))
 
-    return await mutate(lane, step)
+    return _tell(lane, "signal", await mutate(lane, step), address, signal=name)
 
 
 def _deliver(lane: Lane, wake: Wake, found: Submission, signal: Signal) -> Accepted:
@@ -260,7 +276,7 @@ def _deliver(lane: Lane, wake: Wake, found: Submission, signal: Signal) -> Accep
         consumed_by=None if wait is None else wait.operation,
     )
     signals.insert(lane.storage, kept)
-    return Accepted()
+    return Accepted(traceparent=found.traceparent)
 
 
 def _check_signal_room(lane: Lane, found: Submission) -> None:

@@ -26,6 +26,7 @@ from quiesce import (
     outbox,
     ports,
     settlement,
+    trace_context,
     waits,
 )
 from quiesce.conversation_log import Entry
@@ -175,6 +176,7 @@ def _admission(lane: Lane, parent: Submission, child: OpenOperation) -> ports.Ad
         parent_submission=parent.id,
         operation=child.operation,
         ancestors=list(children.lineage_of(parent).ancestors),
+        traceparent=trace_context.onward(parent.traceparent, parent.id, child.operation),
     )
 
 
@@ -336,6 +338,9 @@ async def _call_back(
             lane.settings.callback_secret, body, lane.clock()
         ),
     }
+    traceparent = trace_context.onward(submission.traceparent, submission.id, "/callback")
+    if traceparent is not None:
+        headers[trace_context.HEADER] = traceparent
     try:
         status = await asyncio.wait_for(lane.outside.post(url, body, headers), TRY_S)
     except (StorageUnavailable, TimeoutError) as error:

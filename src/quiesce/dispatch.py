@@ -3,7 +3,7 @@
 1. What is refused becomes a problem document; what is broken says so without a stack or a stored value.
 2. An Object that cannot serve refuses mutations with `unavailable`, and reads what it can.
 3. Every request repairs a lost alarm: admission inside its own transaction, a refused one after its refusal, any
-   other before it is answered.
+   other before it is answered. Only what shows a conversation as it stands, verify and export, leaves it alone.
 """
 
 from dataclasses import replace
@@ -13,10 +13,12 @@ from quiesce import (
     commands,
     deciding,
     explain,
+    exporting,
     inspection,
     maintenance,
     shapes,
     verbs,
+    verifying,
     watching,
     wire,
 )
@@ -24,6 +26,7 @@ from quiesce.commands import Address, Author
 from quiesce.errors import Corruption, NewerStorage, Refusal, RefusalCode, StorageUnavailable
 from quiesce.ids import ConversationId, OperationId, SubmissionId, digest
 from quiesce.lane import Lane
+from quiesce.ledger import Submission
 from quiesce.settlement import Settlement
 from quiesce.states import State
 from quiesce.verbs import Command
@@ -36,8 +39,11 @@ async def dispatch(lane: Lane, text: str) -> Answer:
     """Parse one command, carry it out, and answer."""
     command = verbs.COMMANDS.validate_json(text)
     try:
-        if not isinstance(command, verbs.Submit):
+        if not isinstance(command, verbs.Submit | verbs.Verify | verbs.Export):
             await maintenance.on_request(lane)
+        if command.caller and not isinstance(command, verbs.Submit | verbs.DeliverSignal):
+            # Those two have a key, and what is found again by its key counts against no limit.
+            lane.rates.take(command.caller, lane.settings, lane.clock())
         return await _carry_out(lane, command)
     except Refusal as refusal:
         if isinstance(command, verbs.Submit):
@@ -77,11 +83,24 @@ async def _carry_out(lane: Lane, command: Command) -> Answer:
             return _records_page(lane, command)
         case verbs.Explain():
             return _explain(lane, command)
-        case verbs.Watch() | verbs.StopWatching():
-            return await watching.watch(lane, command)
+        case verbs.Verify() | verbs.Export() | verbs.Watch() | verbs.StopWatching():
+            return await _read_whole(lane, command)
         case _:
             _require_health(lane)
             return await _change(lane, command)
+
+
+async def _read_whole(
+    lane: Lane, command: verbs.Verify | verbs.Export | verbs.Watch | verbs.StopWatching
+) -> Answer:
+    match command:
+        case verbs.Verify(conversation=conversation):
+            found = await verifying.verify(lane, ConversationId(conversation))
+            return answer(200, shapes.verification_body(found))
+        case verbs.Export():
+            return await exporting.export(lane, command)
+        case _:
+            return await watching.watch(lane, command)
 
 
 type Change = (
@@ -101,10 +120,10 @@ async def _change(lane: Lane, command: Change) -> Answer:
     status, headers = 202, {}
     match command:
         case verbs.Retry(principal=principal, reason=reason):
-            await commands.release_quarantined(lane, address, Author(principal, reason))
-        case verbs.Abort(principal=principal, reason=reason, detaches=detaches):
+            await commands.retry(lane, address, Author(principal, reason))
+        case verbs.Abort(principal=principal, reason=reason, detaches=detaches, skips=skips):
             author = Author(principal, reason)
-            accepted = await commands.abort(lane, address, author, detaches=detaches)
+            accepted = await commands.abort(lane, address, author, detaches=detaches, skips=skips)
             if accepted.is_replayed and accepted.settlement is not None:
                 return answer(200, shapes.settlement_body(conversation, accepted.settlement))
         case verbs.Decide(operation=operation, choice=choice, principal=principal, reason=reason):
@@ -120,7 +139,9 @@ async def _change(lane: Lane, command: Change) -> Answer:
             status = 200
         case verbs.DeliverSignal(signal=signal, key=key, payload=payload, principal=principal):
             author = Author(principal, "")
-            accepted = await deciding.deliver_signal(lane, address, (signal, key), payload, author)
+            accepted = await deciding.deliver_signal(
+                lane, address, (signal, key), payload, author, is_rated=bool(command.caller)
+            )
             headers = {"idempotent_replayed": "true"} if accepted.is_replayed else {}
     found = inspection.status(lane, conversation, submission)
     return answer(status, shapes.status_body(found), **headers)
@@ -137,15 +158,19 @@ def _explain(lane: Lane, command: verbs.Explain) -> Answer:
     page = explain.explain(lane, conversation, command.after, command.limit)
     last = page[-1].submission.sequence if len(page) == command.limit else None
     items = [shapes.explanation_body(conversation, each) for each in page]
-    return answer(200, shapes.page_body(items, last))
+    whole = shapes.lane_explanation_body(conversation, explain.explain_lane(lane, conversation))
+    return answer(200, {**shapes.page_body(items, last), "lane": whole})
 
 
 def _shown(conversation: str, refusal: Refusal) -> Refusal:
-    """Write the facts of a refusal as JSON: a settlement and a recorded decision in their own shapes."""
+    """Write the facts of a refusal as JSON: each in its own shape."""
     facts = dict(refusal.facts)
     settled = facts.get("settlement")
     if isinstance(settled, Settlement):
         facts["settlement"] = shapes.settlement_body(conversation, settled)
+    purged = facts.get("tombstone")
+    if isinstance(purged, Submission):
+        facts["tombstone"] = shapes.tombstone_body(conversation, purged)
     if "recorded" in facts:
         facts["recorded"] = shapes.recorded_body(facts["recorded"])
     return Refusal(refusal.code, refusal.detail, facts)
@@ -168,6 +193,8 @@ async def _submit(lane: Lane, command: verbs.Submit) -> Answer:
         mode=body.mode,
         deadline_ms=body.deadline_ms,
         callback_url=body.callback_url,
+        traceparent=command.traceparent,
+        is_rated=bool(command.caller),
     )
     receipt = await admission.admit(lane, request)
     location = f"/v1/conversations/{conversation}/submissions/{receipt.submission}"

@@ -25,7 +25,7 @@ from quiesce.attempt import (
 from quiesce.conversation_log import Entry
 from quiesce.errors import Corruption
 from quiesce.fence import Fence
-from quiesce.ids import SubmissionId, canonical_json, parse_json, record_id
+from quiesce.ids import canonical_json, parse_json, record_id
 from quiesce.journal import Journal
 from quiesce.lane import Lane, Pass
 from quiesce.ledger import Submission
@@ -36,6 +36,8 @@ from quiesce.recovery import Claim, Decision
 from quiesce.run import Run
 from quiesce.settlement import Aborted, Completed, FailedForGood, Verdict
 from quiesce.states import State
+from quiesce.telemetry import ATTEMPT_SPAN, Settled
+from quiesce.trace_context import trace_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ async def drain(lane: Lane, work: Pass, decided: tuple[Submission, Decision] | N
         if decided is None or not isinstance(decided[1], Claim):
             return
         claimed = await claim(lane, work, decided[0], decided[1])
-        ended = await _run(lane, claimed)
+        ended = await _traced(lane, work, claimed)
         await end(lane, work, claimed, ended)
         if isinstance(ended.outcome, Suspended) or claimed.submission.parent is not None:
             # What this owes to another Object is sent before the next claim.
@@ -126,6 +128,22 @@ def _applied_input(submission: Submission, journal: list[Record]) -> Any:
     raise Corruption(f"{submission.id} has its input in the log", "no input-applied record")
 
 
+async def _traced(lane: Lane, work: Pass, claimed: Claimed) -> Ended:
+    """Run an attempt inside a span, while the pass may have one more."""
+    submission = claimed.submission
+    with work.span.inner(ATTEMPT_SPAN) as span:
+        span.note(
+            {
+                "submission": submission.id,
+                "agent": submission.agent,
+                "trace_id": trace_id(submission.traceparent),
+            }
+        )
+        ended = await _run(lane, claimed)
+        span.note({"outcome": type(ended.outcome).__name__})
+    return ended
+
+
 async def _run(lane: Lane, claimed: Claimed) -> Ended:
     submission = claimed.submission
     fence = Fence(lane, submission.sequence, submission.id, submission.epoch)
@@ -165,7 +183,7 @@ async def _settle(lane: Lane, work: Pass, claimed: Claimed, verdict: Verdict) ->
     """Settle with the handler's outcome, unless an abort was recorded first."""
     storage, submission, now_ms = lane.storage, claimed.submission, lane.clock()
 
-    def step() -> list[SubmissionId]:
+    def step() -> list[Settled]:
         cost = submission.cost.plus(work.charge(submission.id, storage.counts(), now_ms))
         fresh = ledger.refreshed(storage, submission)
         if fresh is None:

@@ -78,7 +78,8 @@ async def follow(
         if left_ms <= 0:
             break
         place, wait_ms = int(headers["place"]), min(HEARTBEAT_MS, left_ms)
-        question = watch.model_copy(update={"place": place, "wait_ms": wait_ms, "is_first": False})
+        update = {"place": place, "wait_ms": wait_ms, "is_first": False, "caller": ""}
+        question = watch.model_copy(update=update)
         try:
             status, found, body = await ask(question)
         except Refusal:

@@ -6,14 +6,15 @@
 3. It writes nothing, and reads a page at a time.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from quiesce import inspection, ledger, operations
+from quiesce import conversation_log, inspection, ledger, operations, wake
 from quiesce.ids import ConversationId, SubmissionId
 from quiesce.lane import Lane
 from quiesce.ledger import Submission
-from quiesce.operations import OpenOperation
+from quiesce.operations import OpenOperation, OperationKind, OperationState
 from quiesce.recovery import Wait, WaitKind
 
 AGING_MS = 3_600_000
@@ -53,6 +54,39 @@ class Explanation:
     freshness: Freshness
     open_operations: tuple[OpenOperation, ...]
     """Everything that is undecided or unproven of it, which may be more than the one that is named first."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneExplanation:
+    """Why a lane is where it is: what is open, what heads it, and what nobody has decided."""
+
+    nonterminal: int
+    is_owed: bool
+    """A pass is owed, and its alarm is set."""
+    head: Explanation | None
+    age_ms: int
+    """How long ago the oldest open submission was accepted."""
+    undecided: Mapping[OperationKind, int]
+    """How many waits of each kind are open."""
+    unknown_calls: int
+
+
+def explain_lane(lane: Lane, conversation: ConversationId) -> LaneExplanation:
+    """Explain the lane as a whole; what this reads grows with what is open, and not with history."""
+    lane.require_conversation(conversation)
+    record = wake.load(lane.storage)
+    assert record is not None
+    head = ledger.head(lane.storage)
+    counted = operations.counted(lane.storage)
+    waits = [kind for kind in OperationKind if kind is not OperationKind.TOOL]
+    return LaneExplanation(
+        nonterminal=conversation_log.tail(lane.storage).nonterminal,
+        is_owed=record.is_owed,
+        head=None if head is None else _explain(lane, head, head),
+        age_ms=0 if head is None else max(0, lane.clock() - head.accepted_at_ms),
+        undecided={kind: counted.get((kind, OperationState.WAITING), 0) for kind in waits},
+        unknown_calls=counted.get((OperationKind.TOOL, OperationState.UNKNOWN), 0),
+    )
 
 
 def explain(lane: Lane, conversation: ConversationId, after: int, limit: int) -> list[Explanation]:

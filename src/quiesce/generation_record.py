@@ -63,6 +63,21 @@ class Cost(BaseModel):
         )
 
 
+class Swept(BaseModel):
+    """How far the purge of settled payloads has come, where a retention is set."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    through: Count = 0
+    """Every submission up to this place is purged."""
+    purged: Count = 0
+    """How many are purged in all."""
+    oldest_ms: int | None = None
+    """The earliest settlement that is not purged, or None while nothing is settled but what is purged."""
+    at_ms: int = 0
+    """When all that was due was purged last."""
+
+
 class GenerationRecord(BaseModel):
     """The small document that says whether a lane is owed a pass; it lives in the Object's key-value store."""
 
@@ -79,6 +94,7 @@ class GenerationRecord(BaseModel):
     alarm_repaired: Count = 0
     cost: Cost = Cost()
     last_pass: dict[str, Any] | None = None
+    swept: Swept | None = None
 
     @property
     def is_owed(self) -> bool:

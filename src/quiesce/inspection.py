@@ -13,7 +13,7 @@ from quiesce import conversation_log, generation, ledger, repair, settlement, wa
 from quiesce.errors import Refusal, RefusalCode
 from quiesce.generation_record import GenerationRecord
 from quiesce.ids import ConversationId, SubmissionId
-from quiesce.invariants import Export, SubmissionFacts
+from quiesce.invariants import Export
 from quiesce.lane import Lane
 from quiesce.ledger import Submission
 from quiesce.records import Record
@@ -65,6 +65,8 @@ def status(lane: Lane, conversation: ConversationId, submission: SubmissionId) -
 def _status(
     lane: Lane, conversation: ConversationId, found: Submission, head: Submission | None
 ) -> Status:
+    if found.purged_at_ms is not None:
+        return Status(conversation, found, None, None, None)
     if not found.is_open:
         settled = settlement.read(lane.storage, found)
         return Status(conversation, found, None, None, settled)
@@ -179,8 +181,10 @@ async def _watch(lane: Lane, submission: SubmissionId, wait_s: float) -> None:
                 del lane.watchers[submission]
 
 
-def parsed_payload(record: Record) -> dict[str, Any]:
-    """Return a record's payload as JSON values."""
+def parsed_payload(record: Record) -> dict[str, Any] | None:
+    """Return a record's payload as JSON values, or None when it was purged."""
+    if record.payload is None:
+        return None
     return record.parsed().model_dump(mode="json", exclude={"kind"})
 
 
@@ -189,14 +193,8 @@ def export(lane: Lane, alarm_at_ms: int | None) -> Export:
     record = wake.load(lane.storage)
     assert record is not None
     end = conversation_log.tail(lane.storage)
-    submissions = ledger.page(lane.storage, 0, end.last + 1, None)
     return Export(
-        submissions=tuple(
-            SubmissionFacts(
-                each.sequence, each.id, each.state, each.outcome, is_owned=each.owner is not None
-            )
-            for each in submissions
-        ),
+        submissions=tuple(ledger.facts(lane.storage, 0, end.last + 1)),
         records=tuple(conversation_log.page(lane.storage, 0, end.sequence + 1, 2**40)),
         settled_total=end.settled,
         head=end.head,
@@ -204,4 +202,5 @@ def export(lane: Lane, alarm_at_ms: int | None) -> Export:
         processed=record.processed,
         due_at_ms=record.due_at_ms,
         alarm_at_ms=alarm_at_ms,
+        nonterminal=record.nonterminal,
     )

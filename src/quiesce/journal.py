@@ -65,7 +65,7 @@ class Journal:
         self._noted: dict[str, int] = {}
         for record in self._records.values():
             if record.kind in _KINDS:
-                payload = parse_json(record.payload)
+                payload = parse_json(record.payload or "")
                 found = (_KINDS[record.kind], payload["arguments_digest"])
                 self._recorded.setdefault(payload["operation"], found)
 

@@ -22,8 +22,11 @@ from quiesce.generation_record import Cost
 from quiesce.ids import ConversationId, SubmissionId
 from quiesce.ledger import Submission
 from quiesce.outbox import Message
+from quiesce.rates import Rates
 from quiesce.settings import Settings
 from quiesce.storage import AlarmSlot, Counts, Storage
+from quiesce.telemetry import UNTRACED, Facts, Line, Reporter, Settled, Span, harmless
+from quiesce.trace_context import trace_id
 from quiesce.wake import Wake
 
 
@@ -91,8 +94,14 @@ class Lane:
     """Whose attempt runs now, and how to tell it of an abort; a hint, which decides nothing."""
     publish: Callable[[SubmissionId, Any], None] = _nobody_listens
     """Where a Run's progress goes: to whoever streams it, and nowhere else."""
+    is_verifying: bool = False
+    """Whether a check of the whole conversation is under way."""
     audience: Audience = field(default_factory=Audience)
     """Who follows this conversation's events just now."""
+    rates: Rates = field(default_factory=Rates)
+    """How much each principal may still ask just now."""
+    reporter: Reporter | None = None
+    """Who is told of this conversation's work, if anybody is."""
 
     def wake(self, slot: AlarmSlot, now_ms: int) -> Wake:
         """Open the generation inside a transaction."""
@@ -131,7 +140,14 @@ class Lane:
     def require_submission(
         self, conversation: ConversationId, submission: SubmissionId
     ) -> Submission:
-        """Read a submission of this conversation, or refuse."""
+        """Read a submission of this conversation that has not been purged, or refuse."""
+        found = self.require_row(conversation, submission)
+        if found.purged_at_ms is not None:
+            raise gone(found)
+        return found
+
+    def require_row(self, conversation: ConversationId, submission: SubmissionId) -> Submission:
+        """Read a submission of this conversation, which may be a tombstone, or refuse."""
         self.require_conversation(conversation)
         found = ledger.find(self.storage, submission)
         if found is None:
@@ -139,11 +155,34 @@ class Lane:
             raise Refusal(RefusalCode.NOT_FOUND, message)
         return found
 
-    def announce(self, settled: Iterable[SubmissionId]) -> None:
-        """Tell whoever waits for these settlements to read them."""
-        for submission in settled:
-            for event in self.watchers.pop(submission, ()):
+    def announce(self, settled: Iterable[Settled]) -> None:
+        """Tell whoever waits for these settlements to read them, and the reporter of each."""
+        for each in settled:
+            for event in self.watchers.pop(each.submission.id, ()):
                 event.set()
+            trace = each.submission.traceparent
+            self.tell("settled", trace, each.facts(), at_ms=each.settled_at_ms)
+
+    def tell(
+        self, event: str, traceparent: str | None, facts: Facts, *, at_ms: int | None = None
+    ) -> None:
+        """Tell the reporter what a commit has done, now or at the time that it names."""
+        reporter = self.reporter
+        if reporter is None:
+            return
+        conversation = self.conversation or harmless(self.own_conversation)
+        time_ms = self.clock() if at_ms is None else at_ms
+        line = Line(event, time_ms, conversation, trace_id(traceparent), facts)
+        harmless(lambda: reporter.hear(line))
+
+
+def gone(found: Submission) -> Refusal:
+    """Refuse what was purged, and show its tombstone."""
+    message = (
+        f"{found.id} settled ({found.outcome}), and what it said was purged by this deployment's retention;"
+        " its key stays used"
+    )
+    return Refusal(RefusalCode.GONE, message, {"tombstone": found})
 
 
 @dataclass(slots=True)
@@ -158,9 +197,13 @@ class Pass:
     recovered: int = 0
     settled: int = 0
     delivered: int = 0
+    purged: int = 0
+    has_swept: bool = False
+    """Whether this pass has purged all that was due to be."""
     messages: list[Message] = field(default_factory=list)
     """What the outbox owes and is due, as recovery found it."""
     woken: set[SubmissionId] = field(default_factory=set)
+    span: Span = UNTRACED
     _mark: Counts = field(default_factory=Counts)
     _marked_ms: int = 0
 

@@ -14,8 +14,6 @@ not see at its begin it never acknowledges.
 
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any
 
 from quiesce import (
     agenda,
@@ -28,16 +26,21 @@ from quiesce import (
     operations,
     quiescence,
     repair,
+    retention,
+    telemetry,
     wake,
 )
+from quiesce.conversation_log import Tail
 from quiesce.errors import Corruption, NewerStorage, StorageUnavailable
 from quiesce.generation import Autonomous, Begun, CaughtUp, Clear, DueAt, LaneView, Moment, SetAt
-from quiesce.generation_record import Cost, GenerationRecord
+from quiesce.generation_record import Cost, GenerationRecord, Swept
 from quiesce.lane import Lane, Pass
 from quiesce.ledger import Submission
+from quiesce.pass_report import PassReport, caught_up_report
 from quiesce.recovery import Decision, classify
 from quiesce.states import State
 from quiesce.storage import AlarmSlot
+from quiesce.telemetry import ATTEMPT_SPANS_MAX, PASS_SPAN
 
 BEGIN_FAILED_DELAY_MS = 60_000
 DELIVERIES_LEFT_UNFAILED = 5
@@ -54,31 +57,6 @@ _WITH_OPERATIONS = frozenset(
     }
 )
 """The states in which a submission can have operations open, and so owe something to a child."""
-
-
-@dataclass(frozen=True, slots=True)
-class PassReport:
-    """What one pass did, and why the lane is now quiet or not."""
-
-    phase: str
-    """`caught-up` or `actionable`."""
-    recovered: int
-    settled: int
-    nonterminal: int
-    alarm: str
-    """`rearmed` or `cleared`."""
-    reason: str
-    generation_lag: int
-    next_due_ms: int | None
-    rows_read: int
-    rows_written: int
-    """Without the two rows of finish itself, which stores this report."""
-    duration_ms: int
-    at_ms: int
-
-    def fields(self) -> dict[str, Any]:
-        """Return the report as a flat document; it is stored and logged with every pass, so this is quick."""
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 class _BeginFailed(Exception):
@@ -135,14 +113,19 @@ async def _pass(lane: Lane) -> PassReport:
     except Exception as error:
         raise _BeginFailed(error) from error
     if isinstance(begun, CaughtUp):
-        return _caught_up_report(begun, started_ms)
+        return caught_up_report(begun, started_ms)
     work = Pass(begun, started_ms, started)
-    decided = await repair.recover(lane, work)
-    if work.messages or _may_owe_children(decided):
-        await deliver.deliver(lane, work)
-        decided = await repair.recover_head(lane, work)
-    await drain.drain(lane, work, decided)
-    return await _finish(lane, work)
+    with telemetry.span_of(lane.reporter, PASS_SPAN, ATTEMPT_SPANS_MAX) as work.span:
+        decided = await repair.recover(lane, work)
+        if work.messages or _may_owe_children(decided):
+            await deliver.deliver(lane, work)
+            decided = await repair.recover_head(lane, work)
+        await drain.drain(lane, work, decided)
+        retention.sweep(lane, work)
+        report = await _finish(lane, work)
+        work.span.note(report.facts())
+    lane.tell("pass", None, report.facts(), at_ms=report.at_ms)
+    return report
 
 
 async def _begin(lane: Lane) -> CaughtUp | Begun:
@@ -174,10 +157,9 @@ async def _begin(lane: Lane) -> CaughtUp | Begun:
     return begun
 
 
-def observe(lane: Lane, work: Pass) -> LaneView:
+def observe(lane: Lane, work: Pass, end: Tail, swept: Swept | None = None) -> LaneView:
     """Look at the lane once more: what is open, what the head waits for, what is due, and was there progress."""
     now_ms = lane.clock()
-    end = conversation_log.tail(lane.storage)
     parts: list[generation.Quiescence] = []
     head = ledger.at(lane.storage, end.head) if end.nonterminal else None
     if head is not None:
@@ -188,9 +170,12 @@ def observe(lane: Lane, work: Pass) -> LaneView:
     owed = agenda.next_due(lane.storage)
     if owed is not None:
         parts.append(_owed_at(owed))
+    sweep_at_ms = retention.sweep_at_ms(swept, lane.settings)
+    if sweep_at_ms is not None:
+        parts.append(DueAt(sweep_at_ms, "what was settled is to be purged"))
     quiet, due_at_ms = quiescence.combine(parts, now_ms)
     appended = work.tail_before is not None and end.sequence > work.tail_before
-    progressed = appended or work.recovered > 0 or work.delivered > 0
+    progressed = appended or work.recovered + work.delivered + work.purged > 0
     return LaneView(quiet, end.nonterminal, due_at_ms, progressed)
 
 
@@ -217,10 +202,12 @@ async def _finish(lane: Lane, work: Pass) -> PassReport:
 
 def _finish_step(lane: Lane, work: Pass, slot: AlarmSlot) -> PassReport:
     # Observed inside the transaction: no mutation can come between what is seen and what is acknowledged.
-    view = observe(lane, work)
     now_ms, gates = lane.clock(), lane.gates
     record = wake.open_record(lane.storage)
     assert record is not None
+    end = conversation_log.tail(lane.storage)
+    swept = retention.plan(lane, work, record, end, now_ms)
+    view = observe(lane, work, end, swept)
     finished = generation.finish(
         record,
         work.begun,
@@ -240,6 +227,7 @@ def _finish_step(lane: Lane, work: Pass, slot: AlarmSlot) -> PassReport:
         phase="actionable",
         recovered=work.recovered,
         settled=work.settled,
+        purged=work.purged,
         nonterminal=view.nonterminal,
         alarm="cleared" if slot.at_ms is None else "rearmed",
         reason=_reason(finished, view),
@@ -256,7 +244,7 @@ def _finish_step(lane: Lane, work: Pass, slot: AlarmSlot) -> PassReport:
         rows_written=spent.rows_written + 1 + slot.is_changed,
         active_ms=report.duration_ms,
     )
-    stored = after.changed(cost=after.cost.plus(cost), last_pass=report.fields())
+    stored = after.changed(cost=after.cost.plus(cost), last_pass=report.fields(), swept=swept)
     wake.store(lane.storage, stored)
     return report
 
@@ -265,23 +253,6 @@ def _reason(finished: generation.Finished, view: LaneView) -> str:
     if finished.raced:
         return "a mutation came in while the pass ran"
     return view.quiet.reason
-
-
-def _caught_up_report(caught_up: CaughtUp, now_ms: int) -> PassReport:
-    return PassReport(
-        phase="caught-up",
-        recovered=0,
-        settled=0,
-        nonterminal=0,
-        alarm="rearmed" if isinstance(caught_up.alarm, SetAt) else "cleared",
-        reason="nothing is owed",
-        generation_lag=0,
-        next_due_ms=caught_up.alarm.at_ms if isinstance(caught_up.alarm, SetAt) else None,
-        rows_read=0,
-        rows_written=0,
-        duration_ms=0,
-        at_ms=now_ms,
-    )
 
 
 async def with_mutation[T](lane: Lane, body: Callable[[], Awaitable[T]]) -> T:
@@ -366,7 +337,7 @@ async def on_request(lane: Lane) -> None:
     if lane.is_repaired or lane.hurt is not None or lane.gates.passing > 0:
         return
     now_ms = lane.clock()
-    if _may_be_in_delivery(lane, now_ms):
+    if may_be_in_delivery(lane, now_ms):
         return
     record = wake.load(lane.storage)
     if record is None or not (record.is_owed or record.due_at_ms is not None or record.nonterminal):
@@ -386,7 +357,7 @@ async def on_request(lane: Lane) -> None:
     await lane.failpoints.reach("maintenance:ensure:after")
 
 
-def _may_be_in_delivery(lane: Lane, now_ms: int) -> bool:
+def may_be_in_delivery(lane: Lane, now_ms: int) -> bool:
     """Say whether an alarm that was armed here may be on its way: its slot is empty from the delivery on."""
     armed_at_ms = lane.armed_at_ms
     return armed_at_ms is not None and abs(now_ms - armed_at_ms) < generation.STALE_ALARM_MS

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from quiesce import answers, api, routes, wire
+from quiesce import answers, api, assertions, routes, wire
 from quiesce.api import Described, Success
 from quiesce.asks import Route
 from quiesce.errors import RefusalCode
@@ -22,7 +22,10 @@ REFERENCE = "#/components/schemas/{model}"
 JSON = "application/json"
 PROBLEM = "application/problem+json"
 BEHIND_A_TOKEN = frozenset({RefusalCode.UNAUTHENTICATED, RefusalCode.FORBIDDEN})
-WITH_AN_OBJECT = frozenset({RefusalCode.NOT_FOUND, RefusalCode.CORRUPTION})
+WITH_AN_OBJECT = frozenset(
+    {RefusalCode.NOT_FOUND, RefusalCode.CORRUPTION, RefusalCode.RATE_LIMITED}
+)
+WITH_A_SUBMISSION = frozenset({RefusalCode.GONE})
 WITH_A_BODY = frozenset({RefusalCode.INPUT_TOO_LARGE, RefusalCode.UNSUPPORTED_MEDIA_TYPE})
 ALWAYS = frozenset({RefusalCode.UNAVAILABLE})
 TEXT: Mapping[str, Any] = {"type": "string"}
@@ -43,7 +46,12 @@ EVENT: Mapping[str, Any] = {
         "retry": {"type": "integer", "description": "After how many milliseconds to come back."},
     },
 }
-STREAMED: Mapping[str, Mapping[str, Any]] = {"text/event-stream": EVENT, "text/html": TEXT}
+LINES: Mapping[str, Any] = {"type": "string", "description": "JSON documents, one a line."}
+STREAMED: Mapping[str, Mapping[str, Any]] = {
+    "text/event-stream": EVENT,
+    "application/x-ndjson": LINES,
+    "text/html": TEXT,
+}
 WORDS: Mapping[str, tuple[str, str]] = {
     "conversation": ("The conversation: chosen by whoever submits to it first.", "chat-1"),
     "submission": ("The submission: what its receipt calls it.", api.EXAMPLE_SUBMISSION),
@@ -81,6 +89,11 @@ ASKED: Mapping[str, tuple[str, Mapping[str, Any], bool]] = {
         {"type": "string", "pattern": "^wait=[0-9]{1,9}$", "examples": ["wait=10"]},
         False,
     ),
+    "traceparent": (
+        "The W3C trace context that the work belongs to. What is not lawful is ignored.",
+        {**TEXT, "examples": ["00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"]},
+        False,
+    ),
     "If-None-Match": ("The ETag of an earlier answer.", TEXT, False),
     "Last-Event-ID": ("The id of the last event that was read; outdoes `after`.", PLACE, False),
 }
@@ -96,6 +109,17 @@ ANSWERED: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "Allow": ("The methods that the route takes.", TEXT),
     "WWW-Authenticate": ("How to say who asks.", TEXT),
 }
+SECURITY_SCHEMES: Mapping[str, Mapping[str, str]] = {
+    "token": {"type": "http", "scheme": "bearer"},
+    "access": {
+        "type": "apiKey",
+        "in": "header",
+        "name": assertions.HEADER.title(),
+        "description": "The assertion that Cloudflare Access adds to a request, where the deployment is set up for"
+        " it. It counts where there is no Authorization header.",
+    },
+}
+"""The ways to say who asks; any one of them is enough."""
 ABOUT = """Durable conversation work: what is accepted settles exactly once.
 
 Work is sent to a conversation and runs there in order. A receipt says that it is owed; its settlement is the one
@@ -122,7 +146,7 @@ def document() -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": _schemas(),
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": SECURITY_SCHEMES,
         },
     }
 
@@ -139,7 +163,7 @@ def _operation(route: Route, described: Described) -> dict[str, Any]:
         "summary": described.summary,
         "description": f"{described.more}{role}".strip(),
         "tags": [described.group],
-        "security": [] if route.role is None else [{"token": []}],
+        "security": [] if route.role is None else [{name: []} for name in SECURITY_SCHEMES],
         "parameters": _parameters(route, described),
         "responses": {
             **{str(status): _success(each) for status, each in described.successes.items()},
@@ -160,6 +184,8 @@ def _codes(route: Route, described: Described) -> frozenset[RefusalCode]:
         codes |= BEHIND_A_TOKEN
     if "{conversation}" in route.path:
         codes |= WITH_AN_OBJECT
+    if "{submission}" in route.path or "submission" in route.query:
+        codes |= WITH_A_SUBMISSION
     if route.body is not None:
         codes |= WITH_A_BODY
     return codes

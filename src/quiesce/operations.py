@@ -144,6 +144,12 @@ def of_submission(storage: Storage, submission_sequence: int) -> list[OpenOperat
     return sorted(map(_operation, rows), key=lambda each: (each.opened_at_ms, each.operation))
 
 
+def counted(storage: Storage) -> dict[tuple[OperationKind, OperationState], int]:
+    """Count what is open in the whole lane, by kind and state."""
+    rows = storage.execute("SELECT kind, state, count(*) FROM operations GROUP BY kind, state")
+    return {(OperationKind(kind), OperationState(state)): count for kind, state, count in rows}
+
+
 def find(
     storage: Storage, submission_sequence: int, operation: OperationId
 ) -> OpenOperation | None:
@@ -154,3 +160,14 @@ def find(
         operation,
     )
     return _operation(rows[0]) if rows else None
+
+
+def strays(storage: Storage, limit: int) -> list[int]:
+    """Read the places in the queue of submissions that are not open and have open operations; it finds none."""
+    rows = storage.execute(
+        "SELECT DISTINCT submission_sequence FROM operations WHERE NOT EXISTS"
+        " (SELECT 1 FROM submissions WHERE sequence = submission_sequence AND settled_at_ms IS NULL)"
+        " ORDER BY submission_sequence LIMIT ?",
+        limit,
+    )
+    return [place for (place,) in rows]

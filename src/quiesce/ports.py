@@ -47,6 +47,8 @@ class AdmitChild(_Call):
     parent_submission: str
     operation: str
     ancestors: list[tuple[str, str]]
+    traceparent: str | None = None
+    """A child belongs to its parent's trace, and so does whatever is said about it later."""
 
 
 class EstablishChild(_Call):
@@ -146,6 +148,7 @@ def _child_request(call: AdmitChild) -> Request:
         agent=call.agent,
         input=call.input,
         deadline_ms=call.deadline_ms,
+        traceparent=call.traceparent,
         parent=Parent(
             conversation=call.parent_conversation,
             submission=call.parent_submission,
@@ -161,7 +164,7 @@ def _address(call: Call) -> Address:
 
 def _establish(lane: Lane, wake: Wake, call: EstablishChild, now_ms: int) -> None:
     address = _address(call)
-    found = lane.require_submission(address.conversation, address.submission)
+    found = lane.require_row(address.conversation, address.submission)
     if found.state is State.ADMITTED:
         mark = lane.storage.counts()
         ledger.move(lane.storage, found, State.READY, now_ms)
@@ -175,14 +178,14 @@ async def _abort(lane: Lane, call: AbortChild) -> None:
         await commands.abort(lane, _address(call), Author("parent", call.reason))
     except Refusal as refusal:
         # It has settled otherwise: its parent is being told, or has been.
-        if refusal.code is not RefusalCode.ALREADY_SETTLED:
+        if refusal.code not in {RefusalCode.ALREADY_SETTLED, RefusalCode.GONE}:
             raise
 
 
 def _join(lane: Lane, wake: Wake, call: ChildSettled, now_ms: int) -> None:
     """Give a child's settlement to the parent that waits for it; once, however often it comes."""
     address = _address(call)
-    found = lane.require_submission(address.conversation, address.submission)
+    found = lane.require_row(address.conversation, address.submission)
     operation = OperationId(call.operation)
     wait = operations.find(lane.storage, found.sequence, operation)
     mark = lane.storage.counts()

@@ -267,11 +267,16 @@ class AbortRequested(_Payload):
     """Children are let go, whatever they still do, instead of being aborted and waited for."""
 
 
+type OperatorAction = Literal[
+    "pass-forced", "quarantine-released", "retry-hastened", "head-skipped", "callback-revived"
+]
+
+
 class OperatorActed(_Payload):
     """An operator pulled a lever."""
 
     kind: Literal["operator-acted"] = "operator-acted"
-    action: Literal["pass-forced", "quarantine-released", "callback-revived"]
+    action: OperatorAction
     author: str
     reason: str
 
@@ -338,15 +343,15 @@ class Record:
     epoch: int
     created_at_ms: int
     version: int
-    payload: str
-    """Canonical JSON, without the kind."""
+    payload: str | None
+    """Canonical JSON, without the kind; None when its submission was purged."""
     digest: str
     chain: str
 
     def parsed(self) -> Payload:
-        """Parse the payload; raises Corruption when it is not one of its kind."""
+        """Parse the payload; raises Corruption when it is not one of its kind, or was purged."""
         try:
-            stored = parse_json(self.payload)
+            stored = parse_json(self.payload or "")
             return _PAYLOADS.validate_python({**stored, "kind": self.kind})
         except (ValidationError, ValueError, TypeError) as error:
             law = f"the payload of record {self.sequence} is a {self.kind}"
@@ -360,10 +365,16 @@ def payload_json(payload: Payload) -> str:
 
 
 def content_digest(
-    record_id: RecordId, kind: str, submission: str | None, epoch: int, payload: str
+    record_id: RecordId,
+    kind: str,
+    submission: str | None,
+    epoch: int,
+    payload: str,
+    *,
+    version: int = RECORD_VERSION,
 ) -> str:
     """Digest what a record says: identity, kind, owner, epoch, version and payload."""
-    return digest(plain_json([record_id, kind, submission, epoch, RECORD_VERSION, payload]))
+    return digest(plain_json([record_id, kind, submission, epoch, version, payload]))
 
 
 def chain_digest(previous: str, sequence: int, content: str, created_at_ms: int) -> str:

@@ -22,7 +22,7 @@ from quiesce.agent import (
 )
 from quiesce.conversation_log import Entry
 from quiesce.evidence import Evidence, Limits, OpenCall, OpenWait
-from quiesce.ids import SubmissionId, canonical_json, parse_json, record_id
+from quiesce.ids import canonical_json, parse_json, record_id
 from quiesce.lane import Lane, Pass
 from quiesce.ledger import Submission
 from quiesce.operations import OpenOperation, OperationKind, OperationState
@@ -47,6 +47,7 @@ from quiesce.recovery import (
 )
 from quiesce.settlement import Aborted, FailedForGood, Verdict
 from quiesce.states import State
+from quiesce.telemetry import Settled
 
 PAGE_MAX = 64
 DECISIONS_MAX = 256
@@ -155,8 +156,11 @@ async def apply(lane: Lane, work: Pass, submission: Submission, decision: Decisi
             for operation in unproven:
                 await _reconcile(lane, submission, operation)
         case FinishFromHistory():
-            lane.storage.commit(lambda: settlement.finish_from_history(lane.storage, submission))
+            settled = lane.storage.commit(
+                lambda: settlement.finish_from_history(lane.storage, submission)
+            )
             work.settled += 1
+            lane.announce(settled)
         case SettleFailed() | SettleAborted():
             _settle(lane, work, submission, _verdict(submission, decision))
         case SettleReserved():
@@ -187,7 +191,7 @@ def _settle(lane: Lane, work: Pass, submission: Submission, verdict: Verdict | N
     storage, now_ms = lane.storage, lane.clock()
     cost = submission.cost.plus(work.charge(submission.id, storage.counts(), now_ms))
 
-    def step() -> list[SubmissionId]:
+    def step() -> list[Settled]:
         if verdict is None:
             return settlement.settle_reserved(storage, submission, now_ms, cost)
         return settlement.conclude(storage, submission, verdict, now_ms, cost)

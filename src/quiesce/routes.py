@@ -20,7 +20,7 @@ from quiesce.asks import Call, Publication, Request, Route
 from quiesce.errors import Refusal, RefusalCode, limit_exceeded
 from quiesce.headers import JSON_MEDIA_TYPE, is_json
 from quiesce.ids import CONVERSATION_ID, OPERATION_ID, OPERATION_NAME, SUBMISSION_ID
-from quiesce.settings import Settings
+from quiesce.settings import Settings, Token
 from quiesce.wire import Body
 
 SUBMISSION_CHARACTERS = re.compile(r"[A-Za-z0-9_.:@~-]{1,128}")
@@ -46,6 +46,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", ONE, Role.OBSERVE, asks.read_status),
     Route("GET", f"{ONE}/settlement", Role.OBSERVE, asks.read_settlement, may_wait=True),
     Route("POST", f"{ONE}/retry", Role.OPERATE, asks.retry, wire.ReasonBody),
+    Route("POST", f"{ONE}/skip", Role.OPERATE, asks.skip, wire.ReasonBody),
     Route("POST", f"{ONE}/abort", Role.SUBMIT, asks.abort, wire.AbortBody),
     Route("POST", f"{ONE}/approvals/{{operation}}", Role.DECIDE, asks.decide, wire.DecisionBody),
     Route(
@@ -59,6 +60,8 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", f"{LANE}/maintenance/pass", Role.OPERATE, asks.force_pass, wire.ReasonBody),
     Route("GET", f"{LANE}/records", Role.OBSERVE, asks.read_records, query=PAGING),
     Route("GET", f"{LANE}/events", Role.OBSERVE, asks.watch, query=EVENTS),
+    Route("GET", f"{LANE}/verify", Role.OBSERVE, asks.read(verbs.Verify)),
+    Route("GET", f"{LANE}/export", Role.OBSERVE, asks.read(verbs.Export)),
     Route("GET", "/v1/agents", Role.OBSERVE, asks.agents),
     Route("GET", "/healthz", None, asks.health),
     Route("GET", "/openapi.json", None, asks.publish(Publication.OPENAPI)),
@@ -86,6 +89,22 @@ def find(method: str, path: str) -> Route:
     raise Refusal(RefusalCode.METHOD_NOT_ALLOWED, message, {"allow": allowed})
 
 
+def found(method: str, path: str) -> Route | None:
+    """Find the row for a method and a path, or None."""
+    try:
+        return find(method, path)
+    except Refusal:
+        return None
+
+
+def conversation_in(route: Route, path: str) -> str | None:
+    """Read which conversation a path of this row names, if it names one lawfully."""
+    try:
+        return _ids(route, path).get("conversation")
+    except Refusal:
+        return None
+
+
 def _is_match(route: Route, segments: list[str]) -> bool:
     return len(route.segments) == len(segments) and all(
         wanted == found or wanted.startswith("{")
@@ -93,15 +112,23 @@ def _is_match(route: Route, segments: list[str]) -> bool:
     )
 
 
-def open_call(route: Route, request: Request, settings: Settings, agents: Registry) -> Call:
+def open_call(
+    route: Route,
+    request: Request,
+    settings: Settings,
+    agents: Registry,
+    *,
+    vouched: Token | None = None,
+) -> Call:
     """Check who asks, what they may do, and everything of the request but its body.
 
+    `vouched` is the token of one for whom Cloudflare Access has vouched; without it a bearer token is needed.
     Raises Refusal: `unauthenticated`, `forbidden`, `invalid-request`, `not-found`, `unsupported-media-type`,
     `input-too-large`.
     """
     token = None
     if route.role is not None:
-        token = authenticate(settings.tokens, request.header("authorization"))
+        token = vouched or authenticate(settings.tokens, request.header("authorization"))
         require_role(token, route.role)
     ids = _ids(route, request.path)
     if token is not None and "conversation" in ids:

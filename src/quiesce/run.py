@@ -14,7 +14,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
-from quiesce import children, joining, waiting
+from quiesce import children, joining, trace_context, waiting
 from quiesce.agent import Failed, ToolFailed
 from quiesce.children import ChildOutcome
 from quiesce.conversation_log import Tail
@@ -46,6 +46,11 @@ class Run:
     def submission(self) -> SubmissionId:
         """The submission that this Run executes."""
         return self._fence.submission
+
+    @property
+    def traceparent(self) -> str | None:
+        """The `traceparent` header for what this Run calls, the same on every attempt; None without a trace."""
+        return trace_context.onward(self._claimed.traceparent, self.submission, "/run")
 
     def idempotency_key(self, name: str) -> str:
         """Return a key for an outside system: the same on every attempt, and unlike any other Run's."""

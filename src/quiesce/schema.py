@@ -45,14 +45,17 @@ MIGRATION_1 = (
         abort TEXT,
         host_sequence INTEGER,
         parent TEXT,
+        traceparent TEXT,
         outcome TEXT CHECK ({_one_of("outcome", *OutcomeKind)}),
         settled_at_ms INTEGER,
+        purged_at_ms INTEGER,
         wakes INTEGER NOT NULL DEFAULT 0,
         rows_read INTEGER NOT NULL DEFAULT 0,
         rows_written INTEGER NOT NULL DEFAULT 0,
         active_ms INTEGER NOT NULL DEFAULT 0,
         CHECK ((state = 'settled') = (outcome IS NOT NULL)),
         CHECK ((state = 'settled') = (settled_at_ms IS NOT NULL)),
+        CHECK (purged_at_ms IS NULL OR (state = 'settled' AND input IS NULL)),
         CHECK (owner IS NULL OR {_one_of("state", "running", "input-applied")}),
         CHECK (state <> 'running' OR owner IS NOT NULL),
         CHECK (input IS NULL OR NOT {_one_of("state", "input-applied", "suspended", "unknown")}),
@@ -78,11 +81,12 @@ MIGRATION_1 = (
         epoch INTEGER NOT NULL,
         created_at_ms INTEGER NOT NULL,
         version INTEGER NOT NULL,
-        payload TEXT NOT NULL,
+        payload TEXT,
         digest TEXT NOT NULL CHECK (length(digest) = 64),
         chain TEXT NOT NULL CHECK (length(chain) = 64),
         settled INTEGER NOT NULL CHECK (settled >= 0),
-        head INTEGER NOT NULL CHECK (head > 0)
+        head INTEGER NOT NULL CHECK (head > 0),
+        CHECK (payload IS NOT NULL OR submission IS NOT NULL)
     ) STRICT
     """,
     f"""

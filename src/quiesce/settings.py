@@ -9,10 +9,11 @@ Milliseconds end in `_ms`, bytes in `_bytes_max`, counts in `_max`.
 """
 
 import math
+import re
 from collections.abc import Mapping
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from quiesce.ids import canonical_json, digest, parse_json
 
@@ -23,9 +24,20 @@ STORED_VALUE_BYTES_MAX = 2_000_000
 """The platform's limit for one stored value or row."""
 
 CALLBACK_SECRET_MIN = 16
-_JSON_FIELDS = frozenset({"tokens", "callback_origins"})
+_JSON_FIELDS = frozenset({"tokens", "callback_origins", "access_audiences", "access_callers"})
 
 Positive = Annotated[int, Field(gt=0)]
+Roles = Annotated[
+    tuple[Literal["submit", "observe", "decide", "operate"], ...], Field(strict=False)
+]
+
+SAFE_ORIGIN = r"(https://[A-Za-z0-9.-]+|http://(localhost|127\.0\.0\.1|\[::1\]))(:[0-9]{1,5})?"
+"""https, or http to this very machine."""
+DOMAIN_MARK = "*@"
+"""How the name of everyone in a domain begins: `*@example.com`."""
+CALLER_NAME = re.compile(r"[^\s@*]+@[^\s@*]+|\*@[^\s@*]+|[^\x00-\x1f@*]+")
+"""An e-mail address, everyone in a domain, or the common name of a service token."""
+CALLER_NAME_MAX = 255
 
 
 class Token(BaseModel):
@@ -34,8 +46,33 @@ class Token(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     principal: Annotated[str, Field(min_length=1, max_length=255)]
-    roles: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    roles: Roles = ()
     prefix: str = ""
+
+
+class AccessCaller(BaseModel):
+    """What one whom Cloudflare Access knows may do, and under which principal: by default its own name."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    principal: Annotated[str, Field(min_length=1, max_length=255)] | None = None
+    roles: Roles = ()
+    prefix: str = ""
+
+
+def _named_in_lower_case(callers: Mapping[str, AccessCaller]) -> Mapping[str, AccessCaller]:
+    """Check each name, and write e-mail addresses in the one way in which they are looked up."""
+    named: dict[str, AccessCaller] = {}
+    for name, caller in callers.items():
+        if len(name) > CALLER_NAME_MAX or not CALLER_NAME.fullmatch(name):
+            message = f"{name[:100]!r} is no e-mail address, no domain as in '*@example.com', and no common name"
+            raise ValueError(message)
+        key = name.lower() if "@" in name else name
+        if key in named:
+            message = f"{key!r} stands there twice"
+            raise ValueError(message)
+        named[key] = caller
+    return named
 
 
 class Settings(BaseModel):
@@ -65,8 +102,16 @@ class Settings(BaseModel):
     wait_seconds_max: Annotated[int, Field(ge=0, le=55)] = 25
     events_seconds_max: Annotated[int, Field(ge=1, le=300)] = 55
     """How long an event stream goes on before its reader has to come back."""
+    export_seconds_max: Annotated[int, Field(ge=1, le=86_400)] = 3_600
+    """How long a reader may take to read a whole bundle."""
     streams_max: Positive = 64
     """How many event streams may follow one conversation at once."""
+    retention_ms: Annotated[int, Field(ge=1_000, le=3_660 * 86_400_000)] | None = None
+    """How long what a settled submission has said is kept before it is purged. None: for ever."""
+    rate_per_second: Annotated[int, Field(ge=1, le=1_000_000)] = 100
+    """How many requests each principal may make to one conversation, in the long run."""
+    rate_burst: Annotated[int, Field(ge=1, le=1_000_000)] = 1_000
+    """How many of them it may make at once after a pause."""
     tokens: Mapping[str, Token] = Field(default_factory=dict)
     """The SHA-256 of each accepted bearer token, in hexadecimal, and who it speaks for. None: closed."""
 
@@ -76,6 +121,28 @@ class Settings(BaseModel):
     """What settlement callbacks are signed with; needed with origins."""
     callback_private: bool = False
     """Whether a callback may go to a loopback, private or link-local address."""
+
+    access_keys_url: Annotated[
+        str, Field(max_length=2_000, pattern=f"^{SAFE_ORIGIN}(/[!-~]*)?$")
+    ] = ""
+    """Where Cloudflare Access publishes the keys that it signs with. It and the next three: all or none."""
+    access_issuer: Annotated[str, Field(max_length=2_000, pattern=f"^{SAFE_ORIGIN}$")] = ""
+    """The team's own address, such as `https://team.cloudflareaccess.com`."""
+    access_audiences: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=255)], ...], Field(max_length=100)
+    ] = ()
+    """The audience tags of the Access applications in front of this deployment."""
+    access_callers: Annotated[
+        Mapping[str, AccessCaller],
+        Field(max_length=10_000),
+        AfterValidator(_named_in_lower_case),
+    ] = Field(default_factory=dict)
+    """Who is let in: by e-mail address, by domain as in `*@example.com`, or by a service token's common name."""
+
+    @property
+    def takes_access(self) -> bool:
+        """Whether callers may come through Cloudflare Access."""
+        return bool(self.access_keys_url)
 
     @property
     def port_key(self) -> bytes:
@@ -87,6 +154,14 @@ class Settings(BaseModel):
     def alarm_delay_ms(self) -> int:
         """The nearest successor that a pass arms for itself, in milliseconds."""
         return self.alarm_delay_min_ms or math.ceil(self.backoff_base_ms / 2)
+
+    def _access(self) -> tuple[object, ...]:
+        return (
+            self.access_keys_url,
+            self.access_issuer,
+            self.access_audiences,
+            self.access_callers,
+        )
 
     @model_validator(mode="after")
     def check_relations(self) -> Self:
@@ -105,6 +180,10 @@ class Settings(BaseModel):
             (
                 not self.callback_origins or len(self.callback_secret) >= CALLBACK_SECRET_MIN,
                 f"CALLBACK_ORIGINS needs a CALLBACK_SECRET of {CALLBACK_SECRET_MIN} characters or more",
+            ),
+            (
+                len({bool(each) for each in self._access()}) == 1,
+                "ACCESS_KEYS_URL, ACCESS_ISSUER, ACCESS_AUDIENCES and ACCESS_CALLERS: all of them or none",
             ),
             (self.input_bytes_max <= self.value_bytes_max, "INPUT_BYTES_MAX <= VALUE_BYTES_MAX"),
             (

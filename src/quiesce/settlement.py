@@ -24,6 +24,7 @@ from quiesce.outbox import MessageKind
 from quiesce.records import SettlementRecorded, SettlementReserved
 from quiesce.states import OutcomeKind, State
 from quiesce.storage import Storage
+from quiesce.telemetry import Settled
 
 FAILURE_TYPE_MAX = 100
 FAILURE_MESSAGE_MAX = 2_000
@@ -74,7 +75,7 @@ def settlement_id(submission: SubmissionId) -> RecordId:
 
 def conclude(
     storage: Storage, submission: Submission, verdict: Verdict, now_ms: int, cost: Cost
-) -> list[SubmissionId]:
+) -> list[Settled]:
     """Settle a submission, or reserve its settlement while it has children that have not settled.
 
     Runs inside a commit; returns every submission that this has settled. `cost` is all the work before it.
@@ -105,7 +106,7 @@ def conclude(
 
 def settle_reserved(
     storage: Storage, submission: Submission, now_ms: int, cost: Cost
-) -> list[SubmissionId]:
+) -> list[Settled]:
     """Settle a submission exactly as it was reserved, inside a commit; children that are still open are let go."""
     left = operations.close_all(storage, submission.sequence)
     _let_go(storage, left, now_ms)
@@ -197,7 +198,7 @@ def _settle(
     recorded: SettlementRecorded,
     now_ms: int,
     cost: Cost,
-) -> list[SubmissionId]:
+) -> list[Settled]:
     signals.delete_all(storage, submission.sequence)
     joined = joined_to(storage, submission)
     end = conversation_log.tail(storage)
@@ -206,13 +207,28 @@ def _settle(
         end = replace(end, head=ledger.head_behind(storage, last.sequence))
     end = _append(storage, end, submission, recorded, now_ms)
     _finalize(storage, submission, recorded.outcome, now_ms, cost)
+    settled = [_settled(submission, recorded, now_ms, cost)]
     for each in joined:
         with_host = SettlementRecorded(
             outcome=recorded.outcome, host=submission.id, cost=each.cost.fields()
         )
         end = _append(storage, end, each, with_host, now_ms)
         _finalize(storage, each, recorded.outcome, now_ms, each.cost)
-    return [submission.id, *(each.id for each in joined)]
+        settled.append(_settled(each, recorded, now_ms, each.cost))
+    return settled
+
+
+def settled_as(found: Settlement) -> Settled:
+    """Say how a submission has settled, for whoever is told."""
+    submission = found.submission
+    return _settled(submission, found.recorded, found.settled_at_ms, submission.cost)
+
+
+def _settled(
+    submission: Submission, recorded: SettlementRecorded, settled_at_ms: int, cost: Cost
+) -> Settled:
+    error_type = None if recorded.failure is None else str(recorded.failure["error_type"])
+    return Settled(submission, recorded.outcome, error_type, settled_at_ms, cost)
 
 
 def joined_to(storage: Storage, host: Submission) -> list[Submission]:
@@ -235,7 +251,7 @@ def _append(
     return conversation_log.append(storage, end, entry, now_ms, settles=1)
 
 
-def finish_from_history(storage: Storage, submission: Submission) -> None:
+def finish_from_history(storage: Storage, submission: Submission) -> list[Settled]:
     """Bring a row to the settlement that the log holds for it, at the time it has there. Runs inside a commit."""
     found = read(storage, submission)
     if found is None:
@@ -243,6 +259,7 @@ def finish_from_history(storage: Storage, submission: Submission) -> None:
     outcome = found.recorded.outcome
     _finalize(storage, submission, outcome, found.settled_at_ms, submission.cost)
     operations.close_all(storage, submission.sequence)
+    return [settled_as(found)]
 
 
 def _finalize(

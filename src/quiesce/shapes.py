@@ -14,13 +14,15 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 
 from quiesce.admission import Receipt
 from quiesce.agent import Agent
-from quiesce.explain import Explanation
+from quiesce.explain import Explanation, Freshness, LaneExplanation
 from quiesce.generation_record import Cost
 from quiesce.inspection import LaneState, MaintenanceView, Status, parsed_payload
+from quiesce.ledger import Submission
 from quiesce.records import Record
 from quiesce.recovery import Wait, WaitKind
 from quiesce.settlement import Settlement
 from quiesce.states import State
+from quiesce.verifying import Verification
 
 # The published prices of the platform in dollars: per wake-up, per row read, per row written, and per
 # millisecond of an Object's 128 MB. https://developers.cloudflare.com/durable-objects/platform/pricing/
@@ -66,6 +68,19 @@ def settlement_body(conversation: str, settled: Settlement) -> dict[str, Any]:
     if recorded.completed_operations:
         body["completed_operations"] = recorded.completed_operations
     return body
+
+
+def tombstone_body(conversation: str, purged: Submission) -> dict[str, Any]:
+    """Write what is left of a submission whose payloads were purged."""
+    return {
+        "conversation": conversation,
+        "submission": purged.id,
+        "sequence": purged.sequence,
+        "accepted_at": timestamp(purged.accepted_at_ms),
+        "outcome": purged.outcome,
+        "settled_at": timestamp(purged.settled_at_ms),
+        "purged_at": timestamp(purged.purged_at_ms),
+    }
 
 
 def receipt_body(receipt: Receipt) -> dict[str, Any]:
@@ -127,7 +142,14 @@ def status_body(found: Status) -> dict[str, Any]:
         "next_attempt_at": timestamp(found.next_attempt_at_ms),
         "settlement": None if settled is None else settlement_body(found.conversation, settled),
         "cost": cost_body(cost),
+        **_tombstone(found),
     }
+
+
+def _tombstone(found: Status) -> dict[str, Any]:
+    if found.submission.purged_at_ms is None:
+        return {}
+    return {"tombstone": tombstone_body(found.conversation, found.submission)}
 
 
 def explanation_body(conversation: str, found: Explanation) -> dict[str, Any]:
@@ -156,6 +178,24 @@ def explanation_body(conversation: str, found: Explanation) -> dict[str, Any]:
             }
             for each in found.open_operations
         ],
+    }
+
+
+def lane_explanation_body(conversation: str, found: LaneExplanation) -> dict[str, Any]:
+    """Write why a lane is where it is."""
+    head = found.head
+    blocked_on = None
+    if head is not None:
+        blocked_on = wait_body(conversation, head.submission.id, head.waiting_for)
+    return {
+        "nonterminal": found.nonterminal,
+        "owed": found.is_owed,
+        "head": None if head is None else head.submission.id,
+        "blocked_on": blocked_on,
+        "freshness": (Freshness.OK if head is None else head.freshness).value,
+        "age_ms": found.age_ms,
+        "undecided": {kind.value: count for kind, count in found.undecided.items()},
+        "unknown_calls": found.unknown_calls,
     }
 
 
@@ -229,6 +269,26 @@ def record_body(record: Record) -> dict[str, Any]:
     if record.submission is not None:
         body["submission"] = record.submission
     return body
+
+
+def verification_body(found: Verification) -> dict[str, Any]:
+    """Write what a check of a conversation has found; a broken law says where only if it knows."""
+    return {
+        "conversation": found.conversation,
+        "ok": not found.broken,
+        "checked": {"records": found.records, "submissions": found.submissions},
+        "tail": {"sequence": found.tail_sequence, "digest": found.tail_digest},
+        "problems": [
+            {
+                "law": each.law.value,
+                "found": each.found,
+                **({} if each.sequence is None else {"sequence": each.sequence}),
+                **({} if each.submission is None else {"submission": each.submission}),
+            }
+            for each in found.broken
+        ],
+        "truncated": found.is_truncated,
+    }
 
 
 def page_body(items: list[dict[str, Any]], last: int | None) -> dict[str, Any]:

@@ -13,6 +13,8 @@ class _Command(BaseModel):
     )
 
     conversation: str
+    caller: str = ""
+    """The principal whose rate this counts against; nobody's where it only goes on with what was asked before."""
 
 
 class Submit(_Command):
@@ -22,6 +24,7 @@ class Submit(_Command):
     principal: str
     key: str
     body: SubmitBody
+    traceparent: str | None = None
 
 
 class ReadStatus(_Command):
@@ -97,7 +100,7 @@ class StopWatching(_Command):
 
 
 class Retry(_Command):
-    """Release a quarantined submission."""
+    """Let a submission go on at once that is quarantined, or waits for its next attempt."""
 
     verb: Literal["retry"] = "retry"
     principal: str
@@ -106,13 +109,14 @@ class Retry(_Command):
 
 
 class Abort(_Command):
-    """Ask for a submission's abort."""
+    """Ask for a submission's abort; an operator `skips` the head of the queue."""
 
     verb: Literal["abort"] = "abort"
     principal: str
     submission: str
     reason: str
     detaches: bool
+    skips: bool = False
 
 
 class Decide(_Command):
@@ -156,6 +160,29 @@ class Explain(_Command):
     limit: int = PAGE_DEFAULT
 
 
+class Verify(_Command):
+    """Hold the whole conversation against its laws."""
+
+    verb: Literal["verify"] = "verify"
+
+
+class Export(_Command):
+    """Read one part of a bundle of the whole conversation."""
+
+    verb: Literal["export"] = "export"
+    part: Literal["header", "submissions", "records"] = "header"
+    place: int = 0
+    """Behind which submission or record this part begins."""
+    until: int = 0
+    """The last submission or record of this part, fixed when the part before it ended."""
+    digest: str = ""
+    """The chain up to and with that record."""
+    submissions: int = 0
+    """How many submissions the bundle holds so far."""
+    records: int = 0
+    """How many records it holds so far."""
+
+
 type Command = (
     Submit
     | ReadStatus
@@ -171,6 +198,8 @@ type Command = (
     | Resolve
     | DeliverSignal
     | Explain
+    | Verify
+    | Export
     | Watch
     | StopWatching
 )

@@ -34,6 +34,20 @@ def load(storage: Storage) -> GenerationRecord | None:
         return generation_record.RECOVERED
 
 
+def unreadable(storage: Storage) -> str | None:
+    """Say what is wrong with the record of an Object that has tables, or None; raises NewerStorage."""
+    text = storage.kv_get(RECORD_KEY)
+    if text is None:
+        return "there is no generation record"
+    try:
+        generation_record.parse_record(text)
+    except Corruption as corruption:
+        return f"the generation record cannot be read: {corruption.found}"
+    if storage.kv_get(UNREADABLE_KEY) is not None:
+        return f"a generation record could not be read, and was put aside under {UNREADABLE_KEY}"
+    return None
+
+
 def open_record(storage: Storage) -> GenerationRecord | None:
     """Read the record in order to write it: what cannot be read is copied aside first, once."""
     record = load(storage)

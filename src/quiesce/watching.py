@@ -106,7 +106,7 @@ def _listener(lane: Lane, question: Watch) -> Listener:
 
 def _settlement(lane: Lane, wanted: SubmissionId | None) -> Settlement | None:
     found = None if wanted is None else ledger.find(lane.storage, wanted)
-    if found is None or found.is_open:
+    if found is None or found.is_open or found.purged_at_ms is not None:
         return None
     return settlement.read(lane.storage, found)
 

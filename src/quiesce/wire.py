@@ -43,7 +43,7 @@ FIELD_ERRORS_STATUS = 422
 """`invalid-request` when the request is well-formed and some fields of it are not."""
 TITLES: Mapping[RefusalCode, str] = {
     RefusalCode.INVALID_REQUEST: "The request is not valid",
-    RefusalCode.UNAUTHENTICATED: "A valid bearer token is required",
+    RefusalCode.UNAUTHENTICATED: "A valid token is required",
     RefusalCode.FORBIDDEN: "This token may not do that",
     RefusalCode.NOT_FOUND: "There is nothing here",
     RefusalCode.METHOD_NOT_ALLOWED: "This route does not take that method",
@@ -64,11 +64,16 @@ TITLES: Mapping[RefusalCode, str] = {
 }
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 RETRY_AFTER_DEFAULT_S = 1
+TRY_AGAIN = frozenset({429, 503})
+"""The statuses that carry a Retry-After: the same request may succeed later."""
 PAGE_MAX = 200
 PAGE_DEFAULT = 50
 BODY_DEPTH_MAX = JSON_DEPTH_MAX
 """How deep arrays and objects of a body may nest. An input is one level inside, so that a handler can pass all of
 it to an operation, whose list of arguments is one level around."""
+REFUSED_FROM = 400
+"""A status from here on is a refusal's."""
+PROBLEM_TYPE = "urn:quiesce:problem:"
 UNSETTLED = '"settlement":null}'
 """How the text of a receipt ends while there is no settlement."""
 BODY_ENVELOPE_BYTES = 65_536
@@ -225,10 +230,23 @@ def settled_receipt(receipt: str, settlement: str) -> str:
     return f"{receipt.removesuffix('null}')}{settlement}}}"
 
 
+def code_of(problem: str) -> str | None:
+    """Read the code from a problem's text, which begins with it; the rest, which may be long, is not parsed."""
+    _, begins, rest = problem[:100].partition(f'{{"type":"{PROBLEM_TYPE}')
+    return rest.partition('"')[0] if begins else None
+
+
 def answer(status: int, body: Any, **headers: str) -> Answer:
     """Build an answer; underscores in header names stand for hyphens."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return Answer(status, body, {"content-type": "application/json", **named})
+
+
+def spread(headers: dict[str, str], draw: float) -> None:
+    """Make a Retry-After up to twice as long, by a draw from [0, 1): who was refused together comes back apart."""
+    if "retry-after" in headers:
+        seconds = int(headers["retry-after"])
+        headers["retry-after"] = str(seconds + int(draw * (seconds + 1)))
 
 
 def refuse(refusal: Refusal) -> Answer:
@@ -239,14 +257,14 @@ def refuse(refusal: Refusal) -> Answer:
     facts = dict(refusal.facts)
     headers = {"content-type": "application/problem+json"}
     retry_after_s = facts.pop("retry_after_s", RETRY_AFTER_DEFAULT_S)
-    if status in {429, 503}:
+    if status in TRY_AGAIN:
         headers["retry-after"] = str(retry_after_s)
     if refusal.code is RefusalCode.UNAUTHENTICATED:
         headers["www-authenticate"] = 'Bearer realm="quiesce"'
     if "allow" in facts:
         headers["allow"] = ", ".join(facts["allow"])
     problem = {
-        "type": f"urn:quiesce:problem:{refusal.code}",
+        "type": f"{PROBLEM_TYPE}{refusal.code}",
         "title": TITLES[refusal.code],
         "status": status,
         "detail": refusal.detail,

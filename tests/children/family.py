@@ -31,7 +31,7 @@ def child_of(
     parent: SubmissionId, operation: str = "child", principal: str = PRINCIPAL
 ) -> tuple[ConversationId, SubmissionId]:
     """Derive, independently of the engine's row, where the child of a delegation lives."""
-    conversation = ConversationId("child_" + digest(f"{parent}/{operation}")[:32])
+    conversation = ConversationId(f"one~child-{digest(f'{parent}/{operation}')[:32]}")
     return conversation, submission_id(conversation, principal, child_key(parent, operation))
 
 

@@ -15,7 +15,7 @@ from operations.ground import HOUR_MS, World, agent, ids, kinds, state_of, wait_
 from quiesce import Retryable, Run
 from quiesce.children import DEPTH_MAX
 from quiesce.explain import explain_one
-from quiesce.ids import SubmissionId
+from quiesce.ids import CONVERSATION_ID, SubmissionId
 from quiesce.states import State
 from quiesce.testing import Conversation
 
@@ -283,6 +283,21 @@ def test_two_parents_have_a_child_each_and_never_wait_for_one_another() -> None:
         assert state_of(lane, first) is State.SUSPENDED
         assert other.settlement(second).result["result"] == 2
         assert child_of(first) != child_of(second)
+
+
+@pytest.mark.parametrize("name", ["tenant-1", "t" * 128])
+def test_every_descendant_is_named_after_the_conversation_of_its_root(name: str) -> None:
+    """So a token that is kept to a prefix sees what its own work has delegated."""
+    with family() as (deployment, _):
+        root = deployment.conversation(name)
+        root.submit("delegate", ["delegate", ["echo", 1]])
+        deployment.run_until_quiet()
+        names = [lane.name for lane in deployment if not lane.is_virgin]
+        assert len(set(names)) == 3
+        for each in names[1:]:
+            assert each.startswith(f"{name[:88]}~child-")
+            assert CONVERSATION_ID.fullmatch(each)
+            assert len(each) == len(name[:88]) + len("~child-") + 32
 
 
 def test_what_is_queued_behind_a_parent_waits_for_its_child() -> None:

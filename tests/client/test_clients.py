@@ -20,6 +20,7 @@ from client.helpers.deployment import (
     record,
     settlement,
     status,
+    verification,
 )
 from quiesce.client import AsyncClient, BadArgument, Client, Refused, StillOpen, Unreachable
 from quiesce.client.results import Receipt, Status
@@ -106,6 +107,8 @@ REQUESTS: dict[str, tuple[tuple[Any, ...], dict[str, Any], httpx.Response, str, 
     ),
     "abort": ((C, S), {}, ok(status(), 202), f"POST {ONE}/abort", {"reason": ""}),
     "retry": ((C, S), {}, ok(status(), 202), f"POST {ONE}/retry", {"reason": ""}),
+    "skip": ((C, S), {"reason": "no"}, ok(status(), 202), f"POST {ONE}/skip", {"reason": "no"}),
+    "verify": ((C,), {}, ok(verification()), "GET /v1/conversations/c/verify", None),
     "agents": ((), {}, page({"name": "echo", "version": "1"}), "GET /v1/agents", None),
     "health": ((), {}, ok({"status": "ok"}), "GET /healthz", None),
 }

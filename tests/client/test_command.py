@@ -59,8 +59,8 @@ NO_ANSWER = Told(ok({}))
 def test_help_names_every_command_and_shows_what_to_try(quiesce: Quiesce) -> None:
     shown = quiesce(NO_ANSWER, "--help").stdout
     names = (
-        "submit watch ls show records approve deny resolve signal abort retry"
-        " explain owed lane pass agents doctor"
+        "submit watch ls show records approve deny resolve signal abort retry skip"
+        " explain owed lane pass agents verify export doctor"
     )
     for name in names.split():
         assert f" {name} " in shown

@@ -23,8 +23,9 @@ BLOCKS = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
 
 
 @pytest.fixture(autouse=True)
-def environment(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def environment(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Let the page mean this Worker; the token is the developer's, as on any machine."""
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("QUIESCE_URL", server.url)
     monkeypatch.delenv("QUIESCE_TOKEN", raising=False)
     monkeypatch.delenv("QUIESCE_CONVERSATION", raising=False)

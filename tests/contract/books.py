@@ -7,8 +7,9 @@ carry the folder and run CONTRACT inside workerd.
 
 from contract.ground import Check
 from contract.history import HISTORY
+from contract.purging import PURGING
 from contract.rows import ROWS
 from contract.seam import SEAM
 from contract.waking import WAKING
 
-CONTRACT: tuple[Check, ...] = (*SEAM, *ROWS, *HISTORY, *WAKING)
+CONTRACT: tuple[Check, ...] = (*SEAM, *ROWS, *HISTORY, *PURGING, *WAKING)

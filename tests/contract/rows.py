@@ -36,6 +36,8 @@ from quiesce.storage import Storage
 
 UNLAWFUL: tuple[tuple[str, State, dict[str, Any]], ...] = (
     ("settled without an outcome", State.SETTLED, {"outcome": None}),
+    ("purged while open", State.READY, {"purged_at_ms": NOW, "input": None}),
+    ("purged with its input still in the row", State.SETTLED, {"purged_at_ms": NOW}),
     ("settled without a time", State.SETTLED, {"settled_at_ms": None}),
     ("an outcome of nobody's", State.SETTLED, {"outcome": "vanished"}),
     ("an outcome while open", State.READY, {"outcome": "completed"}),

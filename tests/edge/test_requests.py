@@ -18,6 +18,10 @@ from quiesce.settings import Settings, Token
 TOKENS = {
     hashlib.sha256(b"all").hexdigest(): Token(principal="all", roles=tuple(Role)),
     hashlib.sha256(b"kept").hexdigest(): Token(principal="kept", roles=tuple(Role), prefix="k-"),
+    **{
+        hashlib.sha256(role.encode()).hexdigest(): Token(principal=role, roles=(role,))
+        for role in Role
+    },
 }
 SETTINGS = Settings(tokens=TOKENS)
 SUBMISSION = "sub_" + "0" * 32
@@ -165,6 +169,48 @@ def test_a_token_is_kept_to_its_prefix() -> None:
     kept = {"authorization": "Bearer kept"}
     assert command("GET", "/v1/conversations/k-1", kept).conversation == "k-1"
     assert refusal_of("GET", "/v1/conversations/1", kept).code is RefusalCode.FORBIDDEN
+
+
+@pytest.mark.parametrize("route", routes.ROUTES, ids=lambda route: f"{route.method} {route.path}")
+@pytest.mark.parametrize("role", Role)
+def test_a_role_opens_the_rows_that_name_it_and_those_that_name_none(
+    route: asks.Route, role: Role
+) -> None:
+    path = route.path.format(conversation="c", submission=SUBMISSION, operation="o", signal="s")
+    sent = {**SENT, "authorization": f"Bearer {role}"}
+    request = asks.Request(route.method, path, "", sent.get)
+    if route.role in {None, role}:
+        token = routes.open_call(route, request, SETTINGS, Registry([])).token
+        assert token is None or token.principal == role
+        return
+    with pytest.raises(Refusal) as refused:
+        routes.open_call(route, request, SETTINGS, Registry([]))
+    assert refused.value.code is RefusalCode.FORBIDDEN
+    assert refused.value.facts == {"role": route.role}
+
+
+def test_only_who_operates_lets_children_go() -> None:
+    path = f"/v1/conversations/c/submissions/{SUBMISSION}/abort"
+    submitter = {**SENT, "authorization": "Bearer submit"}
+    assert not command("POST", path, submitter, b'{"detach":false}').detaches
+    refused = refusal_of("POST", path, submitter, b'{"detach":true}')
+    assert (refused.code, refused.facts) == (RefusalCode.FORBIDDEN, {"role": "operate"})
+    assert command("POST", path, SENT, b'{"detach":true}').detaches
+
+
+def test_one_for_whom_access_vouches_needs_no_bearer_token_and_is_kept_like_its_holder() -> None:
+    route = routes.find("GET", "/v1/conversations/k-1")
+    request = asks.Request("GET", "/v1/conversations/k-1", "", {}.get)
+    vouched = Token(principal="ann@example.com", roles=("observe",), prefix="k-")
+    call = routes.open_call(route, request, SETTINGS, Registry([]), vouched=vouched)
+    assert call.principal == "ann@example.com"
+    for less in (
+        Token(principal="ann@example.com", roles=("submit",)),
+        Token(principal="ann@example.com", roles=("observe",), prefix="l-"),
+    ):
+        with pytest.raises(Refusal) as refused:
+            routes.open_call(route, request, SETTINGS, Registry([]), vouched=less)
+        assert refused.value.code is RefusalCode.FORBIDDEN
 
 
 def test_every_row_of_the_table_is_found_by_its_own_path() -> None:

@@ -20,6 +20,9 @@ RECOVERY = "decisions/test_recovery.py"
 ADMISSION = "stages/test_admission.py"
 MAINTENANCE = "stages/test_maintenance.py"
 DRAIN = "stages/test_drain.py"
+REQUESTS = "edge/test_requests.py"
+ASSERTIONS = "edge/test_assertions.py"
+KEYRING = "edge/test_keyring.py"
 
 GUARDS: list[tuple[str, str, str, str, tuple[str, ...]]] = [
     # The books: what every write names.
@@ -337,5 +340,132 @@ GUARDS: list[tuple[str, str, str, str, tuple[str, ...]]] = [
         "if end.nonterminal >= settings.queue_depth_max:",
         "if False:",
         (ADMISSION,),
+    ),
+    # Who may do what.
+    (
+        "a token lacks the roles that it does not list",
+        "access.py",
+        "if role.value not in token.roles:",
+        "if False:",
+        (REQUESTS,),
+    ),
+    (
+        "a token with a prefix is kept to it",
+        "access.py",
+        "if not conversation.startswith(token.prefix):",
+        "if False:",
+        (REQUESTS,),
+    ),
+    (
+        "only an operator lets children go",
+        "asks.py",
+        "    if call.body.detach:\n",
+        "    if False:\n",
+        (REQUESTS,),
+    ),
+    (
+        "an assertion is bounded before it is parsed",
+        "assertions.py",
+        "_COMPACT.fullmatch(text) if len(text) <= ASSERTION_BYTES_MAX else None",
+        "_COMPACT.fullmatch(text)",
+        (ASSERTIONS,),
+    ),
+    (
+        "an assertion is signed with the one algorithm",
+        "assertions.py",
+        "head.alg == ALGORITHM and ",
+        "",
+        (ASSERTIONS,),
+    ),
+    (
+        "an assertion that must be understood otherwise is refused",
+        "assertions.py",
+        "head.crit is None and ",
+        "",
+        (ASSERTIONS,),
+    ),
+    (
+        "an assertion is made for this deployment",
+        "assertions.py",
+        "return is_known and claims.iss == settings.access_issuer",
+        "return claims.iss == settings.access_issuer",
+        (ASSERTIONS,),
+    ),
+    (
+        "an assertion is made by the one issuer",
+        "assertions.py",
+        "return is_known and claims.iss == settings.access_issuer",
+        "return is_known",
+        (ASSERTIONS,),
+    ),
+    (
+        "an assertion ends",
+        "assertions.py",
+        " <= now_s < claims.exp + LEEWAY_S",
+        " <= now_s",
+        (ASSERTIONS,),
+    ),
+    (
+        "an assertion begins",
+        "assertions.py",
+        "begins_s - LEEWAY_S <= now_s < claims.exp",
+        "now_s < claims.exp",
+        (ASSERTIONS,),
+    ),
+    (
+        "a common name is never taken for an e-mail address",
+        "assertions.py",
+        'return None if "@" in name else listed.get(name)',
+        "return listed.get(name)",
+        (ASSERTIONS,),
+    ),
+    (
+        "an e-mail address has one domain",
+        "assertions.py",
+        'is_address = local and "@" not in local',
+        "is_address = local",
+        (ASSERTIONS,),
+    ),
+    (
+        "an Authorization header counts alone",
+        "assertions.py",
+        ' or header("authorization") is not None',
+        "",
+        (ASSERTIONS,),
+    ),
+    (
+        "another site changes nothing by way of a browser",
+        "assertions.py",
+        "fetched_from not in _OWN_SITES",
+        "False",
+        (ASSERTIONS,),
+    ),
+    (
+        "keys are asked for once in a while",
+        "keyring.py",
+        "since_ms >= (PAUSE_MS if is_any_held else RETRY_MS)",
+        "True",
+        (KEYRING,),
+    ),
+    (
+        "one asks at a time",
+        "keyring.py",
+        "if ring.is_asking and since_ms is not None",
+        "if False and since_ms is not None",
+        (KEYRING,),
+    ),
+    (
+        "keys are held for a day at most",
+        "keyring.py",
+        "is_any_held = age_ms < HELD_MS_MAX",
+        "is_any_held = ring.given_at_ms is not None",
+        (KEYRING,),
+    ),
+    (
+        "the pause after an asking that failed begins at its end",
+        "keyring.py",
+        "return replace(self, asked_at_ms=now_ms, is_asking=False)",
+        "return replace(self, is_asking=False)",
+        (KEYRING,),
     ),
 ]

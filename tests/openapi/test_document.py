@@ -11,6 +11,7 @@ import pytest
 
 from quiesce import answers, api, docs_page, openapi, publications, routes, wire
 from quiesce.asks import Publication, Route
+from quiesce.assertions import HEADER
 from quiesce.errors import Refusal, RefusalCode
 from quiesce.ids import parse_json
 
@@ -62,6 +63,15 @@ def test_an_operation_takes_what_its_row_takes(route: Route) -> None:
     assert (("header", "Prefer") in asked) == route.may_wait
     assert bool(operation["security"]) == (route.role is not None)
     assert ("requestBody" in operation) == (route.body is not None)
+
+
+@by_row
+def test_an_operation_with_a_role_takes_any_of_the_ways_to_say_who_asks(route: Route) -> None:
+    schemes = DOCUMENT["components"]["securitySchemes"]
+    assert schemes["token"]["scheme"] == "bearer"
+    assert (schemes["access"]["in"], schemes["access"]["name"].lower()) == ("header", HEADER)
+    security = OPERATIONS[route.method, route.path]["security"]
+    assert security == ([] if route.role is None else [{"token": []}, {"access": []}])
 
 
 @by_row

@@ -10,7 +10,7 @@ import pytest
 
 from operations.ground import DAY_MS, HOUR_MS, World, agent, deployed, pass_time
 from quiesce import Retryable, Run
-from quiesce.explain import Explanation, explain, explain_one
+from quiesce.explain import Explanation, explain, explain_lane, explain_one
 from quiesce.recovery import WaitKind
 from quiesce.testing import Conversation
 
@@ -175,3 +175,46 @@ def test_a_timed_wait_with_several_clocks_names_the_one_that_comes_first() -> No
         [found] = explained(lane)
         assert found.waiting_for is not None
         assert found.waiting_for.until_ms == lane.alarm_at_ms
+
+
+def test_the_lane_as_a_whole_counts_what_nobody_has_decided() -> None:
+    """AO-6: what is owed, what heads it, how old that is, and how many decisions are wanted."""
+
+    async def both(run: Run, _value: Any) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(run.approval("ask"))
+            group.create_task(run.approval("ask-again"))
+            group.create_task(run.signal("paid"))
+
+    with deployed(both) as (deployment, lane):
+        head = lane.submit("work").submission
+        lane.submit("work")
+        assert explain_lane(lane.lane, lane.name).is_owed
+        deployment.run_until_quiet()
+        pass_time(deployment, DAY_MS + 1)
+        found = explain_lane(lane.lane, lane.name)
+        assert (found.nonterminal, found.is_owed) == (2, False)
+        assert found.head is not None
+        assert found.head.submission.id == head
+        assert found.head.freshness == "overdue"
+        assert found.age_ms > DAY_MS
+        assert found.undecided == {"approval": 2, "signal": 1, "timer": 0, "child": 0}
+        assert found.unknown_calls == 0
+        lane.approve(head, "ask")
+        assert explain_lane(lane.lane, lane.name).undecided["approval"] == 1
+
+
+def test_the_lane_as_a_whole_counts_unknown_calls_and_an_empty_one_is_fresh() -> None:
+    world = World(charge=[ConnectionError()])
+
+    async def charge(run: Run, _value: Any) -> None:
+        await run.tool("charge", world.act, "charge")
+
+    with deployed(charge) as (deployment, lane):
+        submission = lane.submit("work").submission
+        deployment.run_until_quiet()
+        assert explain_lane(lane.lane, lane.name).unknown_calls == 1
+        lane.resolve(submission, "charge", "completed", "paid")
+        deployment.run_until_quiet()
+        found = explain_lane(lane.lane, lane.name)
+        assert (found.nonterminal, found.head, found.age_ms, found.unknown_calls) == (0, None, 0, 0)

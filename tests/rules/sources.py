@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "quiesce"
 
-WORDS = ("ids", "errors", "settings", "states", "records", "agent")
+WORDS = ("ids", "trace_context", "errors", "settings", "states", "records", "agent")
 DECISIONS = (
     "pacing",
     "generation_record",
@@ -39,6 +39,8 @@ BOOKS = (
 STAGES = (
     "failpoints",
     "audience",
+    "rates",
+    "telemetry",
     "lane",
     "settlement",
     "waits",
@@ -57,18 +59,25 @@ STAGES = (
     "ports",
     "deliver",
     "drain",
+    "retention",
+    "pass_report",
     "maintenance",
     "inspection",
     "explain",
+    "verifying",
 )
 HOST = (
     "access",
+    "assertions",
+    "keyring",
     "headers",
     "wire",
     "verbs",
     "shapes",
     "events",
     "watching",
+    "bundle",
+    "exporting",
     "dispatch",
     "asks",
     "routes",
@@ -77,9 +86,12 @@ HOST = (
     "openapi",
     "docs_page",
     "publications",
+    "reporting",
     "streaming",
     "timers",
     "workerd",
+    "observing",
+    "signatures",
     "conversation_object",
     "router",
 )
@@ -103,6 +115,7 @@ CALLERS = (
     "client.transport",
     "client.carrying",
     "client.streams",
+    "client.bundles",
     "client.calls",
     "client.awaiting",
     "client.blocking",
@@ -118,6 +131,7 @@ CALLERS = (
     "cli.deciding",
     "cli.doctor",
     "cli.operating",
+    "cli.auditing",
     "cli.main",
 )
 """The programs that call a deployment from outside."""

@@ -11,6 +11,7 @@ BROAD = frozenset({"Exception", "BaseException"})
 SWALLOWERS = {
     "attempt": {"_handle"},  # An application's error becomes the attempt's outcome.
     "repair": {"_answer"},  # The failure of an agent's reconciler proves nothing about the call.
+    "telemetry": {"harmless"},  # The work must not depend on who listens to it.
     "conversation_object": {"call"},  # The host's edge: no stack crosses the border.
     "router": {"fetch"},  # The host's edge.
     "testing.conversation": {"_deliver"},  # The platform survives whatever a handler raises.

@@ -5,7 +5,7 @@ Not tested: that each limit is kept; that is told where it is.
 
 import pytest
 
-from quiesce.settings import Settings, Token, parse_settings
+from quiesce.settings import AccessCaller, Settings, Token, parse_settings
 
 DEFAULTS = {
     "backoff_base_ms": 100,
@@ -29,11 +29,19 @@ DEFAULTS = {
     "waiters_max": 256,
     "wait_seconds_max": 25,
     "events_seconds_max": 55,
+    "export_seconds_max": 3_600,
     "streams_max": 64,
+    "retention_ms": None,
+    "rate_per_second": 100,
+    "rate_burst": 1_000,
     "tokens": {},
     "callback_origins": (),
     "callback_secret": "",
     "callback_private": False,
+    "access_keys_url": "",
+    "access_issuer": "",
+    "access_audiences": (),
+    "access_callers": {},
 }
 BOUNDS = {
     # setting: the least, the greatest, and what must be set with it so that no relation decides
@@ -58,15 +66,31 @@ BOUNDS = {
     "WAITERS_MAX": (1, None, {}),
     "WAIT_SECONDS_MAX": (0, 55, {}),
     "EVENTS_SECONDS_MAX": (1, 300, {}),
+    "EXPORT_SECONDS_MAX": (1, 86_400, {}),
     "STREAMS_MAX": (1, None, {}),
+    "RETENTION_MS": (1_000, 3_660 * 86_400_000, {}),
+    "RATE_PER_SECOND": (1, 1_000_000, {}),
+    "RATE_BURST": (1, 1_000_000, {}),
 }
-OTHERS = {"tokens", "callback_origins", "callback_secret", "callback_private"}
+ACCESS = {
+    "ACCESS_KEYS_URL": "https://team.cloudflareaccess.com/cdn-cgi/access/certs",
+    "ACCESS_ISSUER": "https://team.cloudflareaccess.com",
+    "ACCESS_AUDIENCES": '["tag"]',
+    "ACCESS_CALLERS": '{"ann@example.com":{"roles":["observe"]}}',
+}
+OTHERS = {"tokens", "callback_origins", "callback_secret", "callback_private"} | {
+    name.lower() for name in ACCESS
+}
 """Settings that are no numbers."""
 ORIGINS = '["https://example.com"]'
 RELATIONS = {
     "CALLBACK_ORIGINS needs a CALLBACK_SECRET of 16 characters or more": (
         {"CALLBACK_ORIGINS": ORIGINS, "CALLBACK_SECRET": "s" * 16},
         {"CALLBACK_ORIGINS": ORIGINS, "CALLBACK_SECRET": "s" * 15},
+    ),
+    "ACCESS_KEYS_URL, ACCESS_ISSUER, ACCESS_AUDIENCES and ACCESS_CALLERS: all of them or none": (
+        ACCESS,
+        {name: text for name, text in ACCESS.items() if name != "ACCESS_AUDIENCES"},
     ),
     "BACKOFF_BASE_MS <= BACKOFF_CAP_MS": (
         {"BACKOFF_BASE_MS": "100", "BACKOFF_CAP_MS": "100"},
@@ -215,6 +239,7 @@ def test_a_token_has_no_roles_and_no_prefix_unless_they_are_given() -> None:
         pytest.param(f'{{"{DIGEST}":{{"principal":"{"p" * 256}"}}}}', id="long-principal"),
         pytest.param(f'{{"{DIGEST}":{{"principal":"p","roles":"submit"}}}}', id="roles-no-list"),
         pytest.param(f'{{"{DIGEST}":{{"principal":"p","rules":[]}}}}', id="misspelt"),
+        pytest.param(f'{{"{DIGEST}":{{"principal":"p","roles":["obverse"]}}}}', id="no-role"),
     ],
 )
 def test_tokens_that_are_not_lawful_are_an_error_that_names_the_variable(text: str) -> None:
@@ -228,6 +253,96 @@ def test_callback_origins_are_a_json_list() -> None:
     for text in ("https://example.com", '"https://example.com"', "{}", "[1]"):
         with pytest.raises(ValueError, match="QUIESCE_CALLBACK_ORIGINS"):
             parse({"CALLBACK_ORIGINS": text, "CALLBACK_SECRET": "s" * 16})
+
+
+@pytest.mark.parametrize("missing", ACCESS)
+def test_access_is_set_as_a_whole_or_not_at_all(missing: str) -> None:
+    assert parse(ACCESS).takes_access
+    assert not parse({}).takes_access
+    for variables in ({**ACCESS, missing: ""}, {missing: ACCESS[missing]}):
+        with pytest.raises(ValueError, match="all of them or none"):
+            parse(variables)
+
+
+@pytest.mark.parametrize("name", ["ACCESS_AUDIENCES", "ACCESS_CALLERS"])
+def test_a_list_of_nobody_is_no_list(name: str) -> None:
+    with pytest.raises(ValueError, match="all of them or none"):
+        parse({**ACCESS, name: "[]" if name == "ACCESS_AUDIENCES" else "{}"})
+
+
+@pytest.mark.parametrize(
+    ("url", "is_lawful"),
+    [
+        ("https://team.cloudflareaccess.com", True),
+        ("https://keys.example.com:8443", True),
+        ("http://127.0.0.1:9", True),
+        ("http://localhost:9", True),
+        ("http://[::1]:9", True),
+        ("http://team.cloudflareaccess.com", False),
+        ("http://127.0.0.1.example.com", False),
+        ("http://localhost@example.com", False),
+        ("https://user:secret@example.com", False),
+        ("https://example.com\n", False),
+        ("ftp://example.com", False),
+        ("team.cloudflareaccess.com", False),
+    ],
+)
+def test_keys_come_by_https_or_from_this_very_machine(url: str, *, is_lawful: bool) -> None:
+    for name, text in (("ACCESS_KEYS_URL", f"{url}/certs?x=1"), ("ACCESS_ISSUER", url)):
+        if is_lawful:
+            assert getattr(parse({**ACCESS, name: text}), name.lower()) == text
+        else:
+            with pytest.raises(ValueError, match=f"QUIESCE_{name}: "):
+                parse({**ACCESS, name: text})
+
+
+def test_an_issuer_has_no_path() -> None:
+    """With a slash at its end it would equal no token's issuer, and nobody would be let in."""
+    with pytest.raises(ValueError, match="QUIESCE_ACCESS_ISSUER: "):
+        parse({**ACCESS, "ACCESS_ISSUER": ACCESS["ACCESS_ISSUER"] + "/"})
+
+
+def test_callers_are_json_from_a_name_to_a_principal_roles_and_a_prefix() -> None:
+    ann, domain = (
+        '"Ann@Example.com":{"roles":["submit"]}',
+        '"*@EXAMPLE.com":{"principal":"staff","prefix":"s-"}',
+    )
+    text = f'{{{ann},{domain},"Ci.access":{{}}}}'
+    assert parse({**ACCESS, "ACCESS_CALLERS": text}).access_callers == {
+        "ann@example.com": AccessCaller(roles=("submit",)),
+        "*@example.com": AccessCaller(principal="staff", prefix="s-"),
+        "Ci.access": AccessCaller(),
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("nope", id="not-json"),
+        pytest.param("[" * 100_000, id="too-deep"),
+        pytest.param("[]", id="no-object"),
+        pytest.param('{"":{}}', id="empty-name"),
+        pytest.param('{"*":{}}', id="everybody"),
+        pytest.param('{"*@*":{}}', id="every-domain"),
+        pytest.param('{"a*@example.com":{}}', id="half-a-pattern"),
+        pytest.param('{"@example.com":{}}', id="nobody-of-a-domain"),
+        pytest.param('{"a@b@example.com":{}}', id="two-ats"),
+        pytest.param(f'{{"{"n" * 256}":{{}}}}', id="long-name"),
+        pytest.param('{"a@b.c":{},"A@b.c":{}}', id="twice"),
+        pytest.param('{"a@b.c":{"principal":""}}', id="empty-principal"),
+        pytest.param('{"a@b.c":{"roles":["obverse"]}}', id="misspelt-role"),
+        pytest.param('{"a@b.c":{"rules":[]}}', id="misspelt"),
+    ],
+)
+def test_callers_that_are_not_lawful_are_an_error_that_names_the_variable(text: str) -> None:
+    with pytest.raises(ValueError, match="QUIESCE_ACCESS_CALLERS"):
+        parse({**ACCESS, "ACCESS_CALLERS": text})
+
+
+@pytest.mark.parametrize("text", ["tag", '"tag"', '[""]', "[1]", "{}"])
+def test_audiences_are_a_json_list_of_tags(text: str) -> None:
+    with pytest.raises(ValueError, match="QUIESCE_ACCESS_AUDIENCES"):
+        parse({**ACCESS, "ACCESS_AUDIENCES": text})
 
 
 def test_the_key_of_a_deployments_objects_depends_on_its_secrets_alone() -> None:

@@ -166,12 +166,24 @@ def abort(session: Session, submission: SubmissionId, *, reason: WithReason = ""
     app, "retry", panel=PANEL, examples=["quiesce retry -c chat-1 sub_… -r 'provider is back'"]
 )
 def retry(session: Session, submission: SubmissionId, *, reason: WithReason = "") -> None:
-    """Let a quarantined submission run again.
+    """Let a submission go on at once that is quarantined, or waits for its next attempt.
 
     Its attempts are forgotten; what it has completed is kept.
     """
     found = session.client.retry(session.conversation, submission, reason=reason)
     _done(session, found, "released")
+
+
+@command(
+    app, "skip", panel=PANEL, examples=["quiesce skip -c chat-1 sub_… -r 'nobody will answer it'"]
+)
+def skip(session: Session, submission: SubmissionId, *, reason: WithReason = "") -> None:
+    """End the head of the queue, so that what stands behind it can run.
+
+    It is aborted, and its children are let go. Refused if it is not, or no longer, the head.
+    """
+    found = session.client.skip(session.conversation, submission, reason=reason)
+    _done(session, found, "skip recorded")
 
 
 def _done(session: Session, found: Status, what: str) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from quiesce.cli import deciding, doctor, operating, work
+from quiesce.cli import auditing, deciding, doctor, operating, work
 from quiesce.cli.session import (
     CONVERSATION_VARIABLE,
     Conversation,
@@ -30,7 +30,7 @@ Elsewhere, set QUIESCE_URL and QUIESCE_TOKEN first.
 \b
 Exit codes:
   0  done; where a settlement was waited for, it is completed
-  1  refused, or settled without being completed
+  1  refused, settled without being completed, or not sound
   2  wrong usage; nothing was sent
   3  no deployment answers there
   4  still open when the time to wait was over
@@ -43,7 +43,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for part in (work.app, deciding.app, operating.app, doctor.app):
+for part in (work.app, deciding.app, operating.app, auditing.app, doctor.app):
     app.registered_commands += part.registered_commands
 
 

@@ -24,6 +24,7 @@ from quiesce.cli.wording import (
 )
 from quiesce.client.results import (
     AgentDescription,
+    BrokenLaw,
     Cost,
     Explanation,
     Lane,
@@ -31,6 +32,7 @@ from quiesce.client.results import (
     Record,
     Settlement,
     Status,
+    Verification,
     Wait,
 )
 
@@ -317,6 +319,28 @@ def maintenance(found: Maintenance) -> RenderableType:
             ("last pass", _last_pass(found)),
         ]
     )
+
+
+def verification(found: Verification) -> RenderableType:
+    """Show whether a conversation keeps its laws, and which it breaks."""
+    checked, tail = found.checked, found.tail
+    read = f"{checked.records} records and {checked.submissions} submissions checked"
+    if found.ok:
+        sound = Text.assemble((plain(found.conversation), "bold"), " is ", ("sound", "bold green"))
+        return Text.assemble(sound, f": {read}, tail {tail.sequence} {plain(tail.digest)}")
+    title = Text.assemble((plain(found.conversation), "bold"), " breaks ", ("its laws", "bold red"))
+    table = listing("law", "where", "found")
+    for each in found.problems:
+        law, found_instead = Text(plain(each.law), style="bold"), Text(plain(each.found))
+        table.add_row(law, Text(_place(each)), found_instead)
+    rest = (Text("and there are more", style="dim"),) if found.truncated else ()
+    return Group(Text.assemble(title, f": {read}"), indented(table), *map(indented, rest))
+
+
+def _place(broken: BrokenLaw) -> str:
+    if broken.sequence is not None:
+        return f"record {broken.sequence}"
+    return "" if broken.submission is None else plain(broken.submission)
 
 
 def agents(found: Iterable[AgentDescription]) -> Table:

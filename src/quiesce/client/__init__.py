@@ -20,6 +20,7 @@ from quiesce.client.errors import (
 from quiesce.client.exchange import Terms
 from quiesce.client.results import (
     AgentDescription,
+    BrokenLaw,
     Cost,
     Explanation,
     Failure,
@@ -34,6 +35,7 @@ from quiesce.client.results import (
     Record,
     Settlement,
     Status,
+    Verification,
     Wait,
 )
 from quiesce.client.streams import Event
@@ -42,6 +44,7 @@ __all__ = [
     "AgentDescription",
     "AsyncClient",
     "BadArgument",
+    "BrokenLaw",
     "Client",
     "Cost",
     "Event",
@@ -64,5 +67,6 @@ __all__ = [
     "Terms",
     "Unreachable",
     "Unreadable",
+    "Verification",
     "Wait",
 ]

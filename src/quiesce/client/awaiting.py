@@ -89,8 +89,10 @@ class AsyncClient:
     signal = call(Calls.signal)
     abort = call(Calls.abort)
     retry = call(Calls.retry)
+    skip = call(Calls.skip)
     explain = iteration(Calls.explain)
     explain_one = call(Calls.explain_one)
+    verify = call(Calls.verify)
     agents = call(Calls.agents)
     health = call(Calls.health)
     has_role = call(Calls.has_role)
@@ -161,6 +163,32 @@ class AsyncClient:
             pause_s = course.pause_after(heard)
             if pause_s > 0:
                 await self.sleep(pause_s)
+
+    async def export(self, conversation: str) -> AsyncIterator[bytes]:
+        """Read a whole conversation as a bundle: its lines as bytes, which can be checked without the deployment.
+
+        Raises Unreachable at the end of what was cut before its end: then what has come is not whole.
+        """
+        bundle = self.calls.export(conversation)
+        pause_s: float | None = 0.0
+        while pause_s is not None:
+            if pause_s > 0:
+                await self.sleep(pause_s)
+            heard: Reply | Lost | None = None
+            try:
+                request = outgoing(self._http, self.address, bundle.request)
+                response = await self._http.send(request, stream=True)
+                async with contextlib.aclosing(response):
+                    if response.status_code == OK:
+                        async for chunk in response.aiter_bytes():
+                            for line in bundle.take(chunk):
+                                yield line
+                    else:
+                        await response.aread()
+                        heard = answered(response)
+            except httpx.RequestError as error:
+                heard = lost(error)
+            pause_s = bundle.pause_after(heard)
 
     async def _exchange(self, request: Request) -> Heard:
         try:

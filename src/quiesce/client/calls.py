@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from pydantic_core import to_json
 
+from quiesce.client.bundles import Bundle
 from quiesce.client.errors import BadArgument, Refused, StillOpen
 from quiesce.client.exchange import Flow, Pause, Reply, Request, Terms, ask, read
 from quiesce.client.results import (
@@ -28,6 +29,7 @@ from quiesce.client.results import (
     Record,
     Settlement,
     Status,
+    Verification,
 )
 from quiesce.client.streams import Course
 from quiesce.ids import IDEMPOTENCY_KEY
@@ -39,6 +41,8 @@ Role = Literal["submit", "observe", "decide", "operate"]
 OK = 200
 FORBIDDEN = 403
 POLL_PAUSE_S = 1.0
+VERIFY_S = 300
+"""How much longer than other answers that of a check may take."""
 REPEATABLE_RESOLUTIONS: frozenset[Resolution] = frozenset({"completed", "failed", "abort"})
 """The others let the call be made once more. Where that call is unknown in its turn, a repeat of the request would
 decide about it too, which nobody has done."""
@@ -259,9 +263,18 @@ class Calls:
         return read(Status, reply)
 
     def retry(self, conversation: str, submission: str, *, reason: str = "") -> Flow[Status]:
-        """Let a quarantined submission run again, with its attempts forgotten."""
+        """Let a submission go on at once that is quarantined, or waits for the time of its next attempt."""
         path = _path(conversation, "submissions", submission, "retry")
         reply = yield from self._post(path, {"reason": reason}, is_repeatable=False)
+        return read(Status, reply)
+
+    def skip(self, conversation: str, submission: str, *, reason: str = "") -> Flow[Status]:
+        """End the head of the queue, so that what stands behind it can run; only of the head is that taken."""
+        path = _path(conversation, "submissions", submission)
+        reply = yield from self._post(f"{path}/skip", {"reason": reason})
+        if reply.status == OK:
+            # It had been aborted before, and the answer is its settlement.
+            reply = yield from self._get(path)
         return read(Status, reply)
 
     def explain(self, conversation: str, *, page_size: int | None = None) -> Listing[Explanation]:
@@ -272,6 +285,19 @@ class Calls:
         """Explain one open submission; a settled one is refused as `already-settled`."""
         path = _path(conversation, "submissions", submission, "explain")
         return read(Explanation, (yield from self._get(path)))
+
+    def verify(self, conversation: str) -> Flow[Verification]:
+        """Hold a whole conversation against its laws; the longer its log is, the longer this takes."""
+        path = _path(conversation, "verify")
+        reply = yield from ask(Request("GET", path, wait_s=VERIFY_S), self.terms)
+        return read(Verification, reply)
+
+    def export(self, conversation: str) -> Bundle:
+        """Read a whole conversation as a bundle: its lines as bytes, which can be checked without the deployment.
+
+        Raises Unreachable at the end of what was cut before its end: then what has come is not whole.
+        """
+        return Bundle(self.terms, _path(conversation, "export"))
 
     def agents(self) -> Flow[tuple[AgentDescription, ...]]:
         """Read which agents the deployment serves."""

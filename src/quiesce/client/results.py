@@ -211,6 +211,40 @@ class Explanation(Document):
     open_operations: tuple[OpenOperation, ...] = ()
 
 
+class Checked(Document):
+    """How much of a conversation was read for a check."""
+
+    records: int
+    submissions: int
+
+
+class Tail(Document):
+    """Where a log ends: its last record, and the chain up to and with it."""
+
+    sequence: int
+    digest: str
+
+
+class BrokenLaw(Document):
+    """A law that a conversation breaks, what was found, and at which record or submission."""
+
+    law: str
+    found: str
+    sequence: int | None = None
+    submission: str | None = None
+
+
+class Verification(Document):
+    """What a check of a whole conversation has found; `truncated` where more is broken than is told."""
+
+    conversation: str
+    ok: bool
+    checked: Checked
+    tail: Tail
+    problems: tuple[BrokenLaw, ...] = ()
+    truncated: bool = False
+
+
 class AgentDescription(Document):
     """An agent that a deployment serves, with the JSON Schemas of what it takes and returns."""
 

@@ -22,7 +22,7 @@ from quiesce.generation_record import GenerationRecord
 from quiesce.ids import ConversationId, OperationId, SubmissionId
 from quiesce.inspection import LaneState, Status
 from quiesce.invariants import broken_laws
-from quiesce.maintenance import PassReport
+from quiesce.pass_report import PassReport
 from quiesce.records import Record, SettlementRecorded
 from quiesce.testing.crashing import Crashed
 from quiesce.testing.host import Host
@@ -85,11 +85,9 @@ class Conversation(Host):
         self.event(lambda: commands.force_pass(self.lane, self.name, Author("operator", reason)))
 
     def retry(self, submission: SubmissionId, reason: str = "asked to") -> None:
-        """Release a quarantined submission."""
+        """Let a submission go on at once that is quarantined, or waits for its next attempt."""
         author = Author("operator", reason)
-        self.event(
-            lambda: commands.release_quarantined(self.lane, self._address(submission), author)
-        )
+        self.event(lambda: commands.retry(self.lane, self._address(submission), author))
 
     def abort(
         self, submission: SubmissionId, reason: str = "asked to", *, detaches: bool = False
@@ -97,6 +95,13 @@ class Conversation(Host):
         """Ask for the submission's abort."""
         address, author = self._address(submission), Author("tester", reason)
         return self.event(lambda: commands.abort(self.lane, address, author, detaches=detaches))
+
+    def skip(self, submission: SubmissionId, reason: str = "asked to") -> Accepted:
+        """End the head of the queue, so that what stands behind it can run."""
+        address, author = self._address(submission), Author("operator", reason)
+        return self.event(
+            lambda: commands.abort(self.lane, address, author, detaches=True, skips=True)
+        )
 
     def approve(
         self, submission: SubmissionId, operation: str, reason: str = "fine", by: str = "tester"

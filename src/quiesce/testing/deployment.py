@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from quiesce.agent import Agent, Registry
 from quiesce.settings import Settings
+from quiesce.telemetry import Reporter
 from quiesce.testing.conversation import Conversation
 from quiesce.testing.network import Network
 from quiesce.testing.virtual_time import VirtualTimeLoop
@@ -45,6 +46,8 @@ class Deployment:
         self._random = random.Random(seed)  # noqa: S311 - a simulation repeats itself
         self.network = Network()
         """What lies between the Objects; a test may make it fail."""
+        self.reporter: Reporter | None = None
+        """Who is told of the work, from the next incarnation on; nobody, unless a test wants to listen."""
         self._jitter = jitter
         self.checks_every_event = checks_every_event
         self._conversations: dict[str, Conversation] = {}

@@ -116,6 +116,7 @@ class Host:
             abort_object=lambda reason: self._end(storage, reason),
             outside=SimulatedOutside(self.deployment),
             is_platform_error=lambda error: isinstance(error, StorageUnavailable),
+            reporter=self.deployment.reporter,
         )
 
     def _end(self, storage: SqliteStorage, reason: str, *, keeps_unsynced: bool = False) -> None:

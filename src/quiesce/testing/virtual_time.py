@@ -41,6 +41,8 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         selector = _JumpingSelector()
         selector.loop = self
         super().__init__(selector)
+        # Beside a time of months a nanosecond is nothing to a double, and the loop would wait for it for ever.
+        self._clock_resolution = 1e-6
 
     def time(self) -> float:
         """Return the virtual time in seconds."""

@@ -173,6 +173,18 @@ def explanation(**changed: Any) -> dict[str, Any]:
     }
 
 
+def verification(*problems: dict[str, Any], **changed: Any) -> dict[str, Any]:
+    return {
+        "conversation": "c",
+        "ok": not problems,
+        "checked": {"records": 12, "submissions": 3},
+        "tail": {"sequence": 12, "digest": "d" * 64},
+        "problems": list(problems),
+        "truncated": False,
+        **changed,
+    }
+
+
 def page(*items: Any, after: str | None = None) -> httpx.Response:
     return httpx.Response(200, json={"items": list(items), "next": after})
 

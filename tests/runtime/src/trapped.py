@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyodide_js
 from outside_agents import REGISTRY
 from pydantic_core import from_json, to_json
 
@@ -213,7 +214,14 @@ async def state(owned: ConversationObject) -> dict[str, Any]:
         "active": owned.lane.gates.active,
         "passing": owned.lane.gates.passing,
         "now_ms": workerd.now_ms(),
+        "heap_bytes": int(pyodide_js._module.HEAP8.length),  # noqa: SLF001 - the only way to the heap
     }
+
+
+async def until_watched(owned: ConversationObject, times: int) -> None:
+    """Return when so many requests wait for settlements."""
+    while sum(len(each) for each in owned.lane.watchers.values()) < times:  # noqa: ASYNC110 - nothing tells
+        await asyncio.sleep(0.05)
 
 
 async def arm(owned: ConversationObject, point: str, action: str, skip: int = 0) -> dict[str, Any]:
@@ -281,6 +289,7 @@ CONTROLS = {
     each.__name__: each
     for each in (
         state,
+        until_watched,
         arm,
         fail_at,
         release,
