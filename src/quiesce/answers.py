@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from quiesce import records
 from quiesce.errors import RefusalCode
 from quiesce.explain import Freshness
-from quiesce.invariants import Law
+from quiesce.laws import Law
 from quiesce.operations import OperationKind, OperationState
 from quiesce.recovery import WaitKind
 from quiesce.states import OutcomeKind, State
@@ -244,6 +244,28 @@ class BrokenLaw(Document):
 
 class Verification(Document):
     """What a check of a whole conversation has found; `truncated` where more is broken than is told."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "conversation": "chat-1",
+                    "ok": False,
+                    "checked": {"records": 12, "submissions": 3},
+                    "tail": {"sequence": 12, "digest": "9f86d081" * 8},
+                    "problems": [
+                        {
+                            "law": "digest",
+                            "found": "record 7 does not have the digest of its content",
+                            "sequence": 7,
+                            "submission": "sub_cc3dd1e48e6ee29671147bb2e93386b4",
+                        }
+                    ],
+                    "truncated": False,
+                }
+            ]
+        }
+    )
 
     conversation: str
     ok: bool

@@ -13,7 +13,7 @@ from typing import Any
 from quiesce.errors import Corruption, IllegalMove
 from quiesce.generation_record import Cost
 from quiesce.ids import SubmissionId, parse_json, plain_json
-from quiesce.invariants import SubmissionFacts
+from quiesce.laws import SubmissionFacts
 from quiesce.states import OWNED, State, is_lawful
 from quiesce.storage import Row, SqlValue, Storage
 

@@ -46,7 +46,21 @@ EVENT: Mapping[str, Any] = {
         "retry": {"type": "integer", "description": "After how many milliseconds to come back."},
     },
 }
-LINES: Mapping[str, Any] = {"type": "string", "description": "JSON documents, one a line."}
+LINES: Mapping[str, Any] = {
+    "type": "string",
+    "description": "JSON documents, one a line.",
+    "examples": [
+        (
+            '{"type":"header","format":"quiesce-bundle","version":1,"conversation":"chat-1",'
+            '"exported_at":"2026-11-29T18:47:38.102Z","tail":{"sequence":1,"digest":"9f86d081…"}}\n'
+            '{"type":"record","sequence":1,"record_id":"conversation/created",'
+            '"kind":"conversation-created","submission":null,"epoch":0,"created_at_ms":1795978058102,'
+            '"version":1,"payload":"{\\"conversation\\":\\"chat-1\\"}","digest":"5c4d…",'
+            '"chain":"9f86d081…"}\n'
+            '{"type":"end","records":1,"submissions":0,"tail":{"sequence":1,"digest":"9f86d081…"}}\n'
+        )
+    ],
+}
 STREAMED: Mapping[str, Mapping[str, Any]] = {
     "text/event-stream": EVENT,
     "application/x-ndjson": LINES,

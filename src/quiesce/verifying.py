@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from quiesce import conversation_log, ledger, maintenance, operations, wake
 from quiesce.errors import Refusal, RefusalCode
 from quiesce.ids import ConversationId
-from quiesce.invariants import BROKEN_MAX, BrokenLaw, Checker, Standing
+from quiesce.invariants import BROKEN_MAX, Checker
 from quiesce.lane import Lane
+from quiesce.laws import BrokenLaw, Standing
 from quiesce.states import State
 
 RECORDS_MAX = 256

@@ -1,10 +1,11 @@
 """Messages between Objects that are lost, doubled, late, refused or forged: there is one child, one join, one end.
 
 A call that comes twice, late or out of order changes something at most once; no answer is never a refusal.
-SX-13, SX-17; DSB-7, DSB-8, DSB-11; RC-42 to RC-44, RC-58, RC-63, RC-66; S48; gap 9.
+SX-13, SX-17; DSB-7, DSB-8, DSB-11; RC-42 to RC-44, RC-58, RC-63, RC-66; RT-1, RT-4, RT-5, RT-8, CF-3; S48; gap 9.
 """
 
 import asyncio
+import hmac
 from typing import Any, get_args
 
 import pytest
@@ -14,7 +15,8 @@ from children.laws import payloads
 from operations.ground import DAY_MS, HOUR_MS, World, agent, ids, kinds, pass_time, state_of
 from quiesce import Run
 from quiesce.errors import RefusalCode
-from quiesce.ids import ConversationId, SubmissionId
+from quiesce.ids import ConversationId, SubmissionId, canonical_json
+from quiesce.lane import Lane
 from quiesce.ports import (
     AbortChild,
     AdmitChild,
@@ -28,7 +30,7 @@ from quiesce.ports import (
 )
 from quiesce.settings import Settings
 from quiesce.states import OutcomeKind, State
-from quiesce.testing import Conversation, Crashed
+from quiesce.testing import Conversation, Crashed, network
 from quiesce.testing.network import Fate
 
 CALLS = [str(each.model_fields["kind"].default) for each in get_args(Call.__value__)]
@@ -445,3 +447,43 @@ def test_a_late_child_of_a_parent_that_let_go_is_recorded_once_and_changes_nothi
         assert len(late) == 1
         assert ids(lane, root)[-1] == "settlement"
         assert [each.alarm_at_ms for each in deployment] == [None, None]
+
+
+@pytest.mark.parametrize("text", ['{"kind":"read-log"}', '{"kind":"admit-child"}', "{}", "null"])
+def test_a_call_that_is_none_of_the_four_is_refused_and_writes_nothing(text: str) -> None:
+    """RT-4, RT-5: one Object asks four things of another, and nobody reads another's log, whatever key they hold."""
+    with family() as (deployment, lane):
+        lane.submit("echo", 1)
+        deployment.run_until_quiet()
+        before = (lane.records(), lane.generation(), lane.disk.image())
+        capability = hmac.new(deployment.settings.port_key, text.encode(), "sha256").hexdigest()
+        sealed = canonical_json({"capability": capability, "call": text})
+        reply = unsealed(lane.event(lambda: receive(lane.lane, sealed)))
+        assert reply.refused is RefusalCode.INVALID_REQUEST
+        assert (lane.records(), lane.generation(), lane.disk.image()) == before
+
+
+@pytest.mark.parametrize(
+    "said", ['{"refused":"no-such-code"}', '{"refused":null,"more":1}', "[", "", "null"]
+)
+def test_an_answer_that_says_nothing_known_is_no_answer(
+    monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    """CF-3, RT-8: the child was admitted all the same; it is asked for again, and there is one."""
+    left = [3]
+
+    async def answer(lane: Lane, text: str) -> str:
+        truth = await receive(lane, text)
+        if left[0] == 0:
+            return truth
+        left[0] -= 1
+        return said
+
+    monkeypatch.setattr(network, "receive", answer)
+    with family() as (deployment, lane):
+        root = lane.submit("delegate", ["echo", 1]).submission
+        deployment.run_until_quiet()
+        assert left == [0]
+        assert lane.settlement(root).result["result"] == 1
+        assert kinds(lane, root).count("child-joined") == 1
+        assert admissions(deployment) > 1

@@ -28,7 +28,8 @@ from quiesce.conversation_log import Entry, Tail
 from quiesce.errors import Corruption, IllegalMove
 from quiesce.generation_record import Cost
 from quiesce.ids import OperationId, RecordId, SubmissionId, record_id
-from quiesce.invariants import Export, SubmissionFacts, broken_laws
+from quiesce.invariants import Export, broken_laws
+from quiesce.laws import SubmissionFacts
 from quiesce.operations import OpenOperation, OperationKind, OperationState
 from quiesce.records import CHAIN_START, SettlementRecorded, StepCompleted, TimerFired, chain_digest
 from quiesce.settlement import Aborted, Completed, FailedForGood

@@ -37,6 +37,7 @@ def test_the_books_keep_their_contract(check: Check) -> None:
 
 
 def test_every_check_is_in_the_contract_once() -> None:
+    """CF-4: and no two have one name."""
     folder = Path(__file__).parent
     written = [
         node.name
@@ -45,6 +46,7 @@ def test_every_check_is_in_the_contract_once() -> None:
         if isinstance(node, ast.AsyncFunctionDef) and node.name.startswith("check_")
     ]
     assert sorted(written) == sorted(check.__name__ for check in CONTRACT)
+    assert len(set(written)) == len(written)
 
 
 def test_the_contract_can_be_shipped_into_a_worker() -> None:

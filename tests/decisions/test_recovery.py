@@ -133,6 +133,7 @@ RULES = [
     row("2-reserved-in-the-queue-RC-78", [RESERVED, QUEUED], SettleReserved),
     row("2-reserved-with-a-running-child-RC-57", [RESERVED, ABORT, waits(CHILD)], Await),
     row("2-recorded-beats-reserved-RC-11", [RESERVED, RECORDED], FinishFromHistory),
+    row("2-recorded-beats-a-child-RC-56", [SUSPENDED, RECORDED, waits(CHILD)], FinishFromHistory),
     # 3. Joined.
     row("3-joined-RC-36", [JOINED], Await, **waiting(WaitKind.HEAD, since_ms=SINCE)),
     row("3-joined-beats-deadline", [JOINED, DEADLINE], Await, **waiting(WaitKind.HEAD)),
@@ -231,6 +232,7 @@ RULES = [
     row("8-its-retry-time-has-come", [APPLIED, waits(APPROVAL), {"not_before_ms": NOW}], Claim),
     row("8-released-from-quarantine", [waits(APPROVAL)], Claim),
     row("8-a-child-RC-48", [SUSPENDED, waits(CHILD)], Await, **waiting(WaitKind.CHILD)),
+    row("8-every-child-has-settled-RC-62", [SUSPENDED, waits()], Resume),
     row("8-a-wait-beats-the-version", [SUSPENDED, waits(APPROVAL), NOT_SERVED], Await),
     row("8-an-exhausted-row-waits-no-more", [APPLIED, waits(APPROVAL), EXHAUSTED], SettleFailed),
     # 10. Held, or not established.

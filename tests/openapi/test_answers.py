@@ -38,6 +38,8 @@ def test_work_from_its_receipt_to_its_settlement(client: Client, conversation: s
     forced = client.http.post(f"{lane}/maintenance/pass", json={"reason": "r"})
     as_a(answers.Maintenance, forced, 202)
     assert len(as_a(answers.RecordPage, client.http.get(f"{lane}/records")).items) == 4
+    assert as_a(answers.Verification, client.http.get(f"{lane}/verify")).checked.records == 4
+    assert client.http.get(f"{lane}/export").text.count('"type":"record"') == 4
     as_a(answers.Problem, client.http.get(f"{path}/explain"), 409)
 
 

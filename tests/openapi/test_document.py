@@ -91,6 +91,16 @@ def test_the_example_of_a_path_finds_its_route(route: Route) -> None:
     assert routes.find(route.method, path) is route
 
 
+def test_the_examples_of_a_check_and_of_a_bundle_are_what_they_stand_for() -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+    for example in schemas["Verification"]["examples"]:
+        answers.Verification.model_validate(example)
+    (text,) = openapi.LINES["examples"]
+    told = [parse_json(line) for line in text.splitlines()]
+    assert [each["type"] for each in told] == ["header", "record", "end"]
+    assert parse_json(told[1]["payload"]) == {"conversation": "chat-1"}
+
+
 def test_every_code_of_the_closed_set_is_refused_somewhere() -> None:
     """But for the one that is given where the method has no operation."""
     named = {

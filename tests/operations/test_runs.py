@@ -1,6 +1,6 @@
 """What holds for a Run as a whole: divergence, versions, deadlines, counting, quarantine.
 
-S4, S14 for operations, S32, S34, S35, S40, S58, S62, S104, S115, S116, S118, RUN-030, AD-3, AO-5. The counting of
+S4, S14 for operations, S32, S34, S35, S40, S58, S62, S63, S104, S115, S116, S118, RUN-030, AD-3, AO-5. The counting of
 attempts without operations is tested in tests/stages.
 """
 
@@ -149,6 +149,35 @@ def test_operations_are_bounded() -> None:
         failure = lane.settlement(exceeds).failure
         assert failure is not None
         assert failure["error_type"] == "budget-exhausted"
+
+
+@pytest.mark.parametrize("end", ["retry", "crash"])
+def test_what_a_run_that_loops_may_ask_for_is_bounded_over_all_of_its_attempts(end: str) -> None:
+    """S63: each attempt gets a little further; what they have asked for counts together, and nothing is done twice."""
+    world = World()
+
+    async def handle(run: Run, _value: Any) -> None:
+        number = 0
+        while True:
+            done = world.calls["ask"]
+            await run.step(f"ask-{number}", world.act, "ask")
+            number += 1
+            if world.calls["ask"] > done and world.calls["ask"] % 3 == 0:
+                if end == "crash":
+                    lane.crash_at("step:after")
+                else:
+                    raise Retryable("once more")
+
+    with deployed(handle, operations_max=10, attempts_max=100) as (deployment, lane):
+        submission = lane.submit("work").submission
+        deployment.run_until_quiet()
+        failure = lane.settlement(submission).failure
+        assert failure is not None
+        assert failure["error_type"] == "budget-exhausted"
+        assert world.calls["ask"] == 10
+        assert kinds(lane, submission).count("step-completed") == 10
+        ended = lane.status(submission).submission.attempts if end == "retry" else len(lane.errors)
+        assert ended >= 2
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "é", "x" * 101, "~1", "a@b"])

@@ -22,6 +22,7 @@ DECISIONS = (
     "evidence",
     "recovery",
     "quiescence",
+    "laws",
     "invariants",
 )
 BOOKS = (

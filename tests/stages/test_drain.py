@@ -356,6 +356,7 @@ PLATFORM_WORDINGS = (
     "Network connection lost.",
     "SqlError: Network connection lost",
     "Internal error in Durable Object storage caused object to be reset.",
+    "Durable Object is overloaded. Too many requests queued.",
     "a wording that nobody has seen yet",
 )
 
@@ -364,7 +365,7 @@ PLATFORM_WORDINGS = (
 def test_s41_s42_platform_error_is_an_interruption_whatever_its_wording(
     one: One, wording: str
 ) -> None:
-    """It is known by its type: the seam gives every platform error one, and no wording is ever read."""
+    """BD-2: it is known by its type; the seam gives every platform error one, and no wording is ever read."""
     submission = one.submit(times(2, StorageUnavailable(wording)), 1)
     one.deployment.run_until_quiet()
     assert one.lane.settlement(submission).result == 1

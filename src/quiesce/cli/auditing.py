@@ -72,7 +72,8 @@ def export(
     `scripts/verify_bundle.py FILE` checks it without the deployment. A file of that name is replaced once the
     bundle is whole, and left alone if it does not become so.
     """
-    lines = _shown(session, session.client.export(name or session.conversation))
+    bundle = session.client.export(name or session.conversation)
+    lines = _shown(session, bundle, is_read_here=output is None and session.out.is_terminal)
     if output is None:
         for line in lines:
             sys.stdout.buffer.write(line)
@@ -103,8 +104,8 @@ def _replacing(output: Path) -> Iterator[BinaryIO]:
         raise
 
 
-def _shown(session: Session, lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Pass on the lines of a bundle, and show on stderr how far it has come."""
+def _shown(session: Session, lines: Iterable[bytes], *, is_read_here: bool) -> Iterator[bytes]:
+    """Pass on the lines of a bundle, and show on stderr how far it has come, but where they are read themselves."""
     bar = Progress(
         TextColumn("exporting"),
         BarColumn(),
@@ -112,7 +113,7 @@ def _shown(session: Session, lines: Iterable[bytes]) -> Iterator[bytes]:
         TextColumn("records"),
         console=session.err,
         transient=True,
-        disable=session.is_json or not session.err.is_terminal,
+        disable=session.is_json or not session.err.is_terminal or is_read_here,
     )
     end: Any = None
     with bar:

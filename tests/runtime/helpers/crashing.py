@@ -59,6 +59,10 @@ class Crash:
             calls[str(self.passage)] += 1
         if self.scenario == "steps" and at_once and self.point in BEHIND_NO_SYNC:
             calls[str(STEPS - 1)] += 1
+        if self.scenario == "join" and (
+            self.point == "step:before" or (at_once and self.point in BEHIND_NO_SYNC)
+        ):
+            calls["tell"] += 1
         if self.scenario == "abort-of-what-runs" and self.is_in_second_act:
             # The attempt that the abort did not reach in time dies with its incarnation, and runs again.
             calls["0"] += self.loses_the_request
@@ -126,5 +130,6 @@ def check_the_end(stage: Stage, crash: Crash, *, at_once: bool) -> None:
     scenario = crash.of
     assert len(seen.settlements) == scenario.settled
     assert {each.outcome for each in seen.settlements} == {scenario.outcome}
-    assert seen.count("input-applied") <= scenario.settled
+    assert seen.count("input-applied") <= scenario.settled - scenario.joined
+    assert seen.count("input-joined") == scenario.joined
     assert stage.calls == crash.calls(at_once=at_once)

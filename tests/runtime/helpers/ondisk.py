@@ -9,7 +9,8 @@ from pathlib import Path
 
 from quiesce import generation_record, wake
 from quiesce.generation_record import GenerationRecord
-from quiesce.invariants import Export, SubmissionFacts, broken_laws
+from quiesce.invariants import Export, broken_laws
+from quiesce.laws import SubmissionFacts
 from quiesce.records import Record, SettlementRecorded
 from quiesce.states import State
 

@@ -60,6 +60,8 @@ class Scenario:
     calls: Mapping[str, int] = field(default_factory=dict)
     """What the undisturbed scenario asks of the server outside."""
     settled: int = 1
+    joined: int = 0
+    """How many of these have joined another, each once."""
     is_paced: bool = False
     """Whether a retry time decides how many passes it takes."""
 
@@ -85,6 +87,19 @@ def _start_held(stage: Stage) -> None:
 
 def _is_held(stage: Stage) -> bool:
     return "0" in stage.calls
+
+
+def _host_with_a_joiner(stage: Stage) -> None:
+    stage.submit("collector", {"url": stage.url}, "host")
+    stage.submit("collector", {"url": stage.url}, "joiner", mode="join")
+    stage.until_state("suspended", "ready")
+
+
+def _approve_host(stage: Stage) -> object:
+    path = stage.path("approvals/question", stage.submissions[0])
+    answer = stage.client.http.post(path, json={"decision": "approved", "reason": REASON})
+    assert answer.status_code == 200, answer.text
+    return answer
 
 
 def _start_failing_payment(stage: Stage) -> None:
@@ -174,6 +189,15 @@ SCENARIOS = {
             act=_abort,
             outcome="aborted",
             calls={"0": 1},
+        ),
+        Scenario(
+            "join",
+            _approve_host,
+            together(DIRTY, PASS, CLAIM, STEP, SETTLE),
+            before=_host_with_a_joiner,
+            calls={"tell": 1},
+            settled=2,
+            joined=1,
         ),
         Scenario(
             "mutation",

@@ -74,6 +74,26 @@ async def ask_the_server(call: Any) -> Any:
     return Happened("proven") if answer == "paid" else NeverStarted()
 
 
+class Collect(BaseModel):
+    """Whom to tell of what has joined."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    url: str
+
+
+collector = Agent("collector", input=Collect, output=list)
+
+
+@collector.handler
+async def collect_and_tell(run: Run, wanted: Collect) -> list[Any]:
+    """Wait for a person, take what has joined meanwhile, and tell the server in a step."""
+    await run.approval("question")
+    joined = [each.input["url"] for each in await run.inbox()]
+    await run.step("tell", get, f"{wanted.url}?step=tell")
+    return joined
+
+
 class Storm(BaseModel):
     """How many retryable failures in a row, each of which tells the server."""
 
@@ -92,4 +112,4 @@ async def fail_after_telling(run: Run, wanted: Storm) -> Any:
     raise Failed("asked to", error_type="asked-to-fail")
 
 
-REGISTRY = Registry([*DEPLOYED, waiter, payer, prover, final])
+REGISTRY = Registry([*DEPLOYED, waiter, payer, prover, collector, final])
