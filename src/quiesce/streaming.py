@@ -55,7 +55,13 @@ class _Stream:
         self._controller = controller
 
     async def _pull(self, controller: Any) -> None:
-        text = await anext(self._texts, None)
+        try:
+            text = await anext(self._texts, None)
+        except BaseException:
+            # What is raised here ends the stream for its reader; nothing of it may stay behind.
+            if not self._is_over:
+                self._end()
+            raise
         if self._is_over:
             return
         if text is None:

@@ -2,6 +2,8 @@
 
 SX-7, SX-8, SX-18; DSB-1, DSB-3, DSB-4, DSB-5, DSB-11; TP-9; RC-39, RC-45, RC-48 to RC-54; S30, S46, S48.
 The parent's own crashes stand in test_family_crashes, lost and late messages in test_messages.
+
+Parity: RT-1, RT-9, RC-60 to RC-62, NS-2, RJ-11, TP-1.
 """
 
 import asyncio

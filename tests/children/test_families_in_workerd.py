@@ -2,6 +2,8 @@
 
 SX-1 to SX-18, TP-7, DSB-2, S48, S98. Every passage of every failpoint of both Objects is
 tried; what is killed there converges by its alarms, with no request.
+
+Parity: NS-1, NS-3 to NS-7.
 """
 
 from collections import Counter

@@ -3,6 +3,8 @@
 Seeded, so that a failure is repeated by its seed. While the storm lasts, the laws of the family are checked after
 every event and at every call; when it is over, alarms alone bring everything to the one end that it can have.
 CHM-1, CHM-2 for families; TP-3, TP-4, TP-7.
+
+Parity: CHM-3.
 """
 
 import random

@@ -451,7 +451,7 @@ def test_a_late_child_of_a_parent_that_let_go_is_recorded_once_and_changes_nothi
 
 @pytest.mark.parametrize("text", ['{"kind":"read-log"}', '{"kind":"admit-child"}', "{}", "null"])
 def test_a_call_that_is_none_of_the_four_is_refused_and_writes_nothing(text: str) -> None:
-    """RT-4, RT-5: one Object asks four things of another, and nobody reads another's log, whatever key they hold."""
+    """RT-4, RT-5: one Object asks four things of another, and reads nobody's log, whatever key it holds."""
     with family() as (deployment, lane):
         lane.submit("echo", 1)
         deployment.run_until_quiet()

@@ -168,7 +168,7 @@ def test_export_writes_to_stdout_and_tells_of_it_on_stderr(quiesce: Quiesce) -> 
     result = quiesce(Told(bundle(WHOLE)), "export", "c")
     assert result.exit_code == 0
     assert result.stdout_bytes == WHOLE
-    assert "1 records and 1 submissions; tail 1 dddd" in " ".join(result.stderr.split())
+    assert "records: 1, submissions: 1, tail 1 dddd" in " ".join(result.stderr.split())
     quiet = quiesce(Told(bundle(WHOLE)), "export", "c", "--json")
     assert (quiet.stdout_bytes, quiet.stderr) == (WHOLE, "")
 

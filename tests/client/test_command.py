@@ -204,6 +204,18 @@ def test_lists_are_tables_for_people_and_lines_for_programs(quiesce: Quiesce) ->
     assert len(told.requests) == 1
 
 
+def test_text_from_a_deployment_is_never_markup(quiesce: Quiesce) -> None:
+    said = "[red]over[/red] [/]"
+    waiting = {"kind": "approval", "since": TIME, "operation": said, "url": "/x"}
+    assert (
+        f"approval {said}"
+        in quiesce(Told(page(status(waiting_for=waiting))), "ls", "-c", "c").stdout
+    )
+    failed = {"error_type": "declined", "message": said}
+    shown = quiesce(Told(ok(status(settlement=settlement(failure=failed)))), "show", "-c", "c", "s")
+    assert said in shown.stdout
+
+
 def test_records_are_whole_lines_in_a_pipe(quiesce: Quiesce) -> None:
     long = record(1, payload={"operation": "o", "value": "x" * 300, "arguments_digest": "d"})
     lines = quiesce(Told(page(long, record(2))), "records", "-c", "c").stdout.splitlines()

@@ -3,6 +3,8 @@
 The ST and LG numbers are those of the parity list.
 
 Not tested here: that a stage appends what it should.
+
+Parity: SN-16, CF-1, RJ-3, RJ-6, RJ-7, RH-1, RH-2, DRT-15, DRT-16, SEC-3.
 """
 
 from dataclasses import replace

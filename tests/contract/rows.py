@@ -3,6 +3,8 @@
 The LG numbers are those of the parity list, as far as a book can keep them; admission and the stages keep the rest.
 
 Not tested here: the log and settlement (`tests/contract/history.py`), the generation (`tests/contract/waking.py`).
+
+Parity: SN-14, SN-15.
 """
 
 from dataclasses import fields

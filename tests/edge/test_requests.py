@@ -1,6 +1,8 @@
 """How a request becomes a command, without a runtime: bodies, headers, paths, tokens.
 
 What the same things answer over HTTP is tested in tests/worker.
+
+Parity: SN-14, SN-17, SN-28 to SN-30.
 """
 
 import hashlib

@@ -1,6 +1,8 @@
 """How events are written, how a stream asks on, and who has a place: without a runtime.
 
 What comes over HTTP is tested in test_streams.py.
+
+Parity: PW-1, PW-7.
 """
 
 import asyncio

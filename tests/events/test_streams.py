@@ -1,6 +1,8 @@
 """Event streams over HTTP: nothing is lost and nothing comes twice, whatever is cut, reset or evicted.
 
 Not tested here: that there are so many places (test_places), and what needs no runtime (test_following).
+
+Parity: PW-2, PW-7, NC-5.
 """
 
 import random

@@ -1,6 +1,6 @@
 """Waiting for news of a conversation: what is told at once, to whom, and what is left behind when a waiter goes.
 
-PW-1 to PW-6. Two kinds of waiter are tried: a question of an event stream, and a read of a settlement that may wait.
+PW-1 to PW-6. Two kinds of waiter are tried: a question of an event stream, and a read of a settlement with a wait.
 Not tested here: that the host tells of every write (test_streams.py), and who is refused (test_following.py).
 """
 

@@ -4,6 +4,8 @@ S90, S92, S98, S99, S102, S104; DA-5, DT-10, DJ-8, DJ-9, EV-40 to EV-43, EV-48, 
 RC-25, RC-26, RC-33, RC-71, RC-76, RT-2.
 S93: a loop that never awaits cannot be interrupted on one thread; the platform ends it, and the claim's count
 bounds how often. S94: one cancel and a grace of a second are tested with the attempt in tests/stages.
+
+Parity: DRT-7 to DRT-9, NC-10 to NC-12.
 """
 
 import asyncio

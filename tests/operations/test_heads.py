@@ -1,4 +1,7 @@
-"""An operator and a stuck head: retry lets it go on at once, skip ends it, and both are records. S96."""
+"""An operator and a stuck head: retry lets it go on at once, skip ends it, and both are records. S96.
+
+Parity: AO-4.
+"""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""An Object that is put back to an earlier time: what was recorded by then holds, and what came after is not guessed.
+"""An Object that is put back to an earlier time: what was recorded by then holds, what came after is not guessed.
 
 ND-1. Not tested: the platform's own point-in-time recovery. Here a disk is copied while its Object is at work, and
 the copy is found by another incarnation.

@@ -1,7 +1,9 @@
 """What holds for a Run as a whole: divergence, versions, deadlines, counting, quarantine.
 
-S4, S14 for operations, S32, S34, S35, S40, S58, S62, S63, S104, S115, S116, S118, RUN-030, AD-3, AO-5. The counting of
-attempts without operations is tested in tests/stages.
+S4, S14 for operations, S32, S34, S35, S40, S58, S62, S63, S104, S115, S116, S118, RUN-030, AD-3, AO-5. The counting
+of attempts without operations is tested in tests/stages.
+
+Parity: DRT-4, DRT-10, RJ-5, NC-6.
 """
 
 import asyncio
@@ -153,7 +155,7 @@ def test_operations_are_bounded() -> None:
 
 @pytest.mark.parametrize("end", ["retry", "crash"])
 def test_what_a_run_that_loops_may_ask_for_is_bounded_over_all_of_its_attempts(end: str) -> None:
-    """S63: each attempt gets a little further; what they have asked for counts together, and nothing is done twice."""
+    """S63: each attempt gets a little further; what they ask for counts together, and nothing is done twice."""
     world = World()
 
     async def handle(run: Run, _value: Any) -> None:

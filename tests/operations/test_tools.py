@@ -2,6 +2,8 @@
 
 DT-1 to DT-3, DT-6 to DT-9, EV-29 to EV-31, AL-6; S99, S106, S113, S114. The model's own tools are
 not tested here.
+
+Parity: SN-32, SN-33, NC-14.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """The Object aborted at every passage of every failpoint, in every kind of work: it converges by its alarm alone.
 
-Covers EV-1 to EV-3, EV-14 to EV-19, EV-23 to EV-28, EV-29 to EV-54 as far as each is a failpoint of ours, CE-2,
-and the ten maintenance failpoints, which parity's gap 4 asks for. The process killed there: test_killed_at_failpoints.
+Covers EV-1 to EV-3, EV-14 to EV-19, EV-23 to EV-28, EV-29 to EV-54 as far as each is a failpoint of ours, CE-2, and
+the ten maintenance failpoints, which parity's gap 4 asks for. The process killed there: test_killed_at_failpoints.
 """
 
 from collections import Counter

@@ -1,4 +1,7 @@
-"""Alarms, as parity's list has them: AL-1 to AL-9, on real workerd, driven by nothing but the persisted alarm."""
+"""Alarms, as parity's list has them: AL-1 to AL-9, on real workerd, driven by nothing but the persisted alarm.
+
+Parity: TP-5.
+"""
 
 from typing import Any
 

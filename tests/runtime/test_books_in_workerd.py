@@ -1,4 +1,7 @@
-"""The contract of the books, over the Object's real storage inside workerd."""
+"""The contract of the books, over the Object's real storage inside workerd.
+
+Parity: CE-1.
+"""
 
 import uuid
 

@@ -1,4 +1,7 @@
-"""The load that one Object holds: waiters by the hundred, and a queue full to its brim with the largest inputs."""
+"""The load that one Object holds: waiters by the hundred, and a queue full to its brim with the largest inputs.
+
+Parity: PW-3.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,4 +1,7 @@
-"""A call that must not happen twice, and the process killed in its middle: unknown, and no second call."""
+"""A call that must not happen twice, and the process killed in its middle: unknown, and no second call.
+
+Parity: NC-15 to NC-17, TP-6.
+"""
 
 import pytest
 

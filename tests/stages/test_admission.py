@@ -5,6 +5,8 @@ Covers S68 to S72, S74, S121, S122, LI-1, LI-2, LI-3, EV-1, EV-2, EV-3, LG-1, LG
 S68 and S69 are the edge's (a missing key is refused there; the docs say "same operation, same key"); here only
 that a key decides and nothing else. S73: nothing deletes a conversation. S74: a request and an alarm are given the
 same Lane.
+
+Parity: DRT-2, DRT-11.
 """
 
 import asyncio

@@ -16,6 +16,8 @@ What cannot happen: EV-4 to EV-9, EV-11, EV-12, EV-17, EV-18, EV-24 to EV-27 spe
 commits that are one commit here: admission creates the conversation, its record and a ready row at once, a claim
 applies the input, and a settlement's record and row are written together. EV-16 waits for a lease to lapse; a claim
 of a dead incarnation is dead at once. EV-20 to EV-22 are the model's turns (open).
+
+Parity: NC-1 to NC-4, NC-7 to NC-9, DRT-12 to DRT-16, RC-1, RC-2, RC-5.
 """
 
 from collections.abc import Iterator

@@ -6,6 +6,8 @@ a handler waits for can come only from itself: a signal may be sent by anyone, a
 startup reads one value. S59: attempts, interruptions and deadlines are separate limits, each named. S106: control
 flow leaves a step as Unwind, which no step records. S117: nothing is registered at a deploy. S133: a handler module
 that cannot be imported fails the Worker's start, which the platform refuses to deploy.
+
+Parity: DRT-13, DRT-17, DT-14, SEC-2, SEC-3, RJ-7, BD-2.
 """
 
 import asyncio

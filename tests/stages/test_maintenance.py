@@ -4,8 +4,10 @@ Passes are made to fail by a store that refuses the commits of an attempt (`scop
 or everything. `jitter=0` makes a paced delay exactly half of the doubled base.
 
 What cannot happen: S21's unnamed alarm: the conversation's name is read from the Object's own rows, never from a
-header or a platform name. S24's row per wake: a wake is a number in the generation record, not a row. S29: nothing
-is deleted by an alarm. S30: there are no facets; a child is an Object of its own. S53 and S155 are the workshop's.
+header or a platform name. S24's row per wake: a wake is a number in the generation record, not a row. S30: there
+are no facets; a child is an Object of its own. S53 and S155 are the workshop's. S29 is in test_retention.py.
+
+Parity: SN-4, SN-19, DRT-1, S56, RT-7.
 """
 
 import asyncio

@@ -1,6 +1,8 @@
 """A reporter that raises changes nothing: the same answers, the same rows, the same alarms.
 
 Every scene of the operations is played with nobody listening, and then with each part of the reporter broken.
+
+Parity: OB-3, OB-4.
 """
 
 from typing import Any

@@ -1,6 +1,8 @@
 """The Worker's own telemetry: its log, the platform's spans and data points, and all of it broken.
 
 Not tested: what the platform does with a data point, which no local one keeps.
+
+Parity: OB-3, OB-4.
 """
 
 import time

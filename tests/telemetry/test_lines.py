@@ -1,6 +1,8 @@
 """What is told of admissions, decisions, settlements and passes, and by which trace; and what never is.
 
 Not tested here: how a line is written (`test_reporting.py`), and that the Worker writes it (`test_in_workerd.py`).
+
+Parity: SEC-4, SEC-7.
 """
 
 import contextlib

@@ -1,6 +1,8 @@
 """What an application declares, and the registry of a deployment.
 
 Not tested here: running a handler.
+
+Parity: SEC-3.
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,8 @@
 """Refusals and Corruption: what they carry.
 
 Not tested here: their status codes, which the host's table gives.
+
+Parity: CF-2, SN-17.
 """
 
 from quiesce.errors import Corruption, FailureType, Refusal, RefusalCode, limit_exceeded

@@ -1,6 +1,8 @@
 """Identifiers, canonical JSON and the digest.
 
 Not tested: SHA-256 itself, and pydantic's serializer for types that JSON does not have.
+
+Parity: SN-3, SN-5, SN-18, SN-31, RJ-1, RJ-4.
 """
 
 import hashlib

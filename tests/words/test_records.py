@@ -1,6 +1,8 @@
 """The records of the log: payloads, the envelope, the digests.
 
 Not tested here: appending and reading; the contract of the books says so.
+
+Parity: SN-1, SN-2, SN-7 to SN-10, SN-20, SN-21, SN-24, SN-25.
 """
 
 import hashlib

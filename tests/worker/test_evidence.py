@@ -1,6 +1,7 @@
 """The same work done under workerd and in the simulated deployment: record for record, both logs say the same.
 
-TP-1, TP-2. What differs is left out of the comparison: instants and durations, what the work has cost, and the digests over both.
+TP-1, TP-2. What differs is left out of the comparison: instants and durations, what the work has cost, and the
+digests over both.
 """
 
 from collections.abc import Mapping
@@ -55,17 +56,21 @@ def timeless(value: Any) -> Any:
 
 
 def children_of(records: list[Mapping[str, Any]]) -> list[str]:
-    return [each["payload"]["conversation"] for each in records if each["kind"] == "child-requested"]
+    return [
+        each["payload"]["conversation"] for each in records if each["kind"] == "child-requested"
+    ]
 
 
 def simulated(name: str) -> dict[str, list[Any]]:
     """Do the work in the simulation; returns the log of every conversation that came of it."""
     with Deployment(REGISTRY) as deployment:
         lane = deployment.conversation(name)
-        for place, (agent, value) in enumerate(WORK):
-            made = lane.submit(agent, value, key=f"key-{place}", principal=PRINCIPAL)
+        made = [
+            lane.submit(agent, value, key=f"key-{place}", principal=PRINCIPAL).submission
+            for place, (agent, value) in enumerate(WORK)
+        ]
         deployment.run_until_quiet(within_ms=60_000)
-        lane.approve(made.submission, "large-refund", REASON, PRINCIPAL)
+        lane.approve(made[-1], "large-refund", REASON, PRINCIPAL)
         deployment.run_until_quiet()
         own = read(lane)
         families = {each: read(deployment.conversation(each)) for each in children_of(own)}
@@ -78,12 +83,14 @@ def read(lane: Conversation) -> list[Mapping[str, Any]]:
 
 def served(client: Client, name: str) -> dict[str, list[Any]]:
     """Do the same work under workerd."""
-    for place, (agent, value) in enumerate(WORK):
-        made = client.accepted(name, agent, value, key=f"key-{place}")
-    client.waits(name, made, "approval")
+    made = [
+        client.accepted(name, agent, value, key=f"key-{place}")
+        for place, (agent, value) in enumerate(WORK)
+    ]
+    client.waits(name, made[-1], "approval")
     body = {"decision": "approved", "reason": REASON}
-    assert client.act(name, made, "approvals/large-refund", body).status_code == 200
-    assert client.settled(name, made)["result"]["reference"] == "refund_pay_o-2_17000"
+    assert client.act(name, made[-1], "approvals/large-refund", body).status_code == 200
+    assert client.settled(name, made[-1])["result"]["reference"] == "refund_pay_o-2_17000"
     own = client.records(name)
     logs = {name: own}
     for each in children_of(own):

@@ -2,6 +2,8 @@
 
 Each request is one that its route takes, so that what is refused is refused for who asks and for nothing else.
 Not tested here: callers who come through Cloudflare Access, which is in tests/worker/test_access.py.
+
+Parity: AO-7, SEC-5.
 """
 
 import json

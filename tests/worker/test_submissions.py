@@ -1,6 +1,8 @@
 """What is accepted settles, and every answer has exactly the shape of the contract.
 
 Not tested here: refusals (test_refusals), limits (test_limits), failures (test_failures), crashes.
+
+Parity: DRT-3, DRT-5, RH-1, TP-1.
 """
 
 import re

@@ -128,6 +128,6 @@ def _shown(session: Session, lines: Iterable[bytes], *, is_read_here: bool) -> I
             yield line
     tail = end["tail"]
     session.hint(
-        f"{end['records']} records and {end['submissions']} submissions;"
+        f"records: {end['records']}, submissions: {end['submissions']},"
         f" tail {tail['sequence']} {tail['digest']}"
     )

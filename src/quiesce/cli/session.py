@@ -85,8 +85,8 @@ class Session:
     def __init__(self, options: Options, client: Client) -> None:
         self.options = options
         self.client = client
-        self.out = Console(highlight=False)
-        self.err = Console(stderr=True, highlight=False)
+        self.out = Console(highlight=False, markup=False)
+        self.err = Console(stderr=True, highlight=False, markup=False)
         self.time_s: Callable[[], float] = time.time
 
     @property
@@ -127,7 +127,7 @@ class Session:
     def hint(self, text: str) -> None:
         """Say something to a person that is not part of the result."""
         if not self.is_json:
-            self.err.print(text, style="dim", markup=False, soft_wrap=True)
+            self.err.print(text, style="dim", soft_wrap=True)
 
 
 def open_client(options: Options) -> Client:
@@ -183,7 +183,7 @@ def _help(text: str, examples: Iterable[str]) -> str:
 
 def run_command(options: Options, act: Callable[[Session], None]) -> None:
     """Run a command, and turn what goes wrong into words and an exit code."""
-    err = Console(stderr=True, highlight=False)
+    err = Console(stderr=True, highlight=False, markup=False)
     try:
         with open_client(options) as client:
             try:
@@ -195,7 +195,7 @@ def run_command(options: Options, act: Callable[[Session], None]) -> None:
                     tell(error, err, client.address.url)
                 raise typer.Exit(exit_code_of(error)) from None
     except BadArgument as error:
-        err.print(f"usage: {error}", style="red", markup=False, soft_wrap=True)
+        err.print(f"usage: {error}", style="red", soft_wrap=True)
         raise typer.Exit(ExitCode.USAGE) from None
     except KeyboardInterrupt:
         raise typer.Exit(ExitCode.INTERRUPTED) from None
