@@ -5,6 +5,8 @@
    says nothing about the work, and costs no attempt.
 3. One cancel, one second of grace. A handler that goes on regardless is stuck, and its Object has to end.
 4. A cancellation that nobody asked for is an interruption.
+5. What a group has raised is what its branches have raised: a failure that is final counts for more than one that
+   may be retried, and either for more than a branch that only waited or was cancelled.
 """
 
 import asyncio
@@ -12,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from quiesce.agent import Agent, Failed, Retryable
+from quiesce.diagnostics import causes_of, members_of, type_of, words_of
 from quiesce.errors import FailureType
 from quiesce.fence import Fence, Unwind, UnwindReason
 from quiesce.ids import canonical_json, parse_json
@@ -19,8 +22,8 @@ from quiesce.lane import Lane
 from quiesce.run import Run
 
 GRACE_S = 1.0
-MESSAGE_MAX = 2_000
-CAUSES_MAX = 8
+ENDS = (SystemExit, KeyboardInterrupt, GeneratorExit)
+"""What ends a process or a coroutine, whoever raises it: no failure of the work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +120,8 @@ async def _handle(
         value = agent.input_adapter.validate_python(submitted)
         result = await agent.run_handler(run, value)
         outcome = _finished(lane, agent, result)
-    except (Unwind, BaseExceptionGroup, asyncio.CancelledError):
-        outcome = Interrupted("the attempt was cancelled, and nobody had asked for that")
-    except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
-        outcome = Interrupted(f"the handler raised {type(error).__name__}")
-    except Exception as error:  # noqa: BLE001 - the one place where an application's error becomes a value
-        outcome = _failed(lane, error)
+    except BaseException as error:  # noqa: BLE001 - the one place where an application's error becomes a value
+        outcome = _raised(lane, error)
     unseen = [error for error in await run.finish_calls() if isinstance(error, Retryable)]
     if unseen and fence.unwound is not None:
         # The branch that made the call was gone when it failed; what it asks for, another attempt, holds.
@@ -163,23 +162,24 @@ def _finished(lane: Lane, agent: Agent, result: Any) -> AttemptOutcome:
     return Finished(parse_json(text))
 
 
-def _failed(lane: Lane, error: Exception) -> AttemptOutcome:
-    message = str(error)[:MESSAGE_MAX]
-    match error:
-        case Retryable():
-            return FailedAttempt(error.error_type, message, is_retryable=True)
-        case Failed():
-            return FailedAttempt(error.error_type, message, is_retryable=False)
-    if any(map(lane.is_platform_error, _chain(error))):
+def _raised(lane: Lane, error: BaseException) -> AttemptOutcome:
+    """Say what an attempt came to whose handler raised: of a group, what the first of its gravest has said."""
+    members = members_of(error)
+    if any(isinstance(each, ENDS) for each in members):
+        return Interrupted(f"the handler raised {type_of(error)}")
+    failures = [each for each in members if not isinstance(each, Unwind | asyncio.CancelledError)]
+    if not failures:
+        return Interrupted("the attempt was cancelled, and nobody had asked for that")
+    final = [each for each in failures if not isinstance(each, Retryable)]
+    declared = [each for each in final if isinstance(each, Failed)]
+    return _failed(lane, (declared or final or failures)[0])
+
+
+def _failed(lane: Lane, error: BaseException) -> AttemptOutcome:
+    message = words_of(error)
+    if isinstance(error, Retryable | Failed):
+        is_retryable = isinstance(error, Retryable)
+        return FailedAttempt(type_of(error), message, is_retryable=is_retryable)
+    if any(map(lane.is_platform_error, causes_of(error))):
         return Interrupted(message)
-    return FailedAttempt(type(error).__name__, message, is_retryable=False)
-
-
-def _chain(error: BaseException) -> list[BaseException]:
-    """Return an exception and what it was raised from, as far back as is worth looking."""
-    found: list[BaseException] = []
-    each: BaseException | None = error
-    while each is not None and len(found) < CAUSES_MAX:
-        found.append(each)
-        each = each.__cause__ or each.__context__
-    return found
+    return FailedAttempt(type_of(error), message, is_retryable=False)

@@ -9,6 +9,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from quiesce import agenda, conversation_log, ledger, operations, outbox, settlement, waits
@@ -21,6 +22,7 @@ from quiesce.agent import (
     Unproven,
 )
 from quiesce.conversation_log import Entry
+from quiesce.diagnostics import storable, type_of, words_of
 from quiesce.evidence import Evidence, Limits, OpenCall, OpenWait
 from quiesce.ids import canonical_json, parse_json, record_id
 from quiesce.lane import Lane, Pass
@@ -53,6 +55,7 @@ PAGE_MAX = 64
 DECISIONS_MAX = 256
 """A pass repairs at most so many submissions; the rest stays due for the next one."""
 RECONCILE_S = 30.0
+REASON_MAX = 500
 GRACE_S = 1.0
 _WITHOUT_OPERATIONS = frozenset({State.ADMITTED, State.READY, State.JOINED, State.SETTLED})
 
@@ -326,8 +329,11 @@ async def _answer(
             size = len(canonical_json(answer.result).encode())
             if size > lane.settings.value_bytes_max:
                 return Unproven(f"the reconciler's result has {size} bytes, which cannot be stored")
-    except (Exception, asyncio.CancelledError, SystemExit) as error:  # noqa: BLE001 - it proves nothing about the call
-        return Unproven(f"the reconciler failed: {type(error).__name__}: {error}"[:500])
-    if isinstance(answer, Happened | NeverStarted | SafeToRetry | Unproven):
-        return answer
-    return Unproven(f"the reconciler answered a {type(answer).__name__}, which is no answer")
+            return answer
+        if isinstance(answer, NeverStarted | SafeToRetry | Unproven):
+            return replace(answer, reason=storable(answer.reason, REASON_MAX))
+        return Unproven(f"the reconciler answered a {type(answer).__name__}, which is no answer")
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 - it proves nothing about the call
+        return Unproven(f"the reconciler failed: {type_of(error)}: {words_of(error, REASON_MAX)}")

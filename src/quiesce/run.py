@@ -18,8 +18,9 @@ from quiesce import children, joining, trace_context, waiting
 from quiesce.agent import Failed, ToolFailed
 from quiesce.children import ChildOutcome
 from quiesce.conversation_log import Tail
+from quiesce.diagnostics import WORDS_MAX, type_of, words_of
 from quiesce.errors import FailureType
-from quiesce.fence import Fence, UnwindReason
+from quiesce.fence import Fence, Unwind, UnwindReason
 from quiesce.ids import SubmissionId, canonical_json, parse_json
 from quiesce.joining import JoinedInput
 from quiesce.journal import Journal, Operation
@@ -29,6 +30,10 @@ from quiesce.records import StepCompleted, ToolPrepared, ToolSettled
 from quiesce.waiting import Approval, Decision, Received, Signal, Timer, WaitSpec, Won
 
 type Effect = Literal["uncertain", "idempotent", "readonly"]
+
+
+PASSES = (Unwind, asyncio.CancelledError, SystemExit, KeyboardInterrupt, GeneratorExit)
+"""What may pass through a call without being its failure."""
 
 
 class Run:
@@ -144,12 +149,14 @@ class Run:
         try:
             returned = await call()
         except expected as error:
-            failure = {"error_type": _error_type(error), "message": str(error)[:2_000]}
-        except Exception as error:
-            detail = f"tool {operation.id!r} raised {type(error).__name__}: {error}"
+            failure = {"error_type": type_of(error), "message": words_of(error)}
+        except PASSES:
+            raise
+        except BaseException as error:
+            detail = f"tool {operation.id!r} raised {type_of(error)}: {words_of(error)}"
             is_uncertain = effect == "uncertain"
             reason = UnwindReason.UNCERTAIN if is_uncertain else UnwindReason.RETRY
-            raise self._fence.unwind(reason, detail[:2_000]) from error
+            raise self._fence.unwind(reason, detail[:WORDS_MAX]) from error
         else:
             value = self._stored_form(returned, operation)
         settled = ToolSettled(
@@ -342,7 +349,3 @@ def _result_of(settled: ToolSettled) -> Any:
         return settled.value
     failure = settled.failure
     raise ToolFailed(failure["message"], error_type=failure["error_type"])
-
-
-def _error_type(error: Exception) -> str:
-    return error.error_type if isinstance(error, ToolFailed) else type(error).__name__

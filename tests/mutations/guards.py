@@ -23,6 +23,9 @@ DRAIN = "stages/test_drain.py"
 REQUESTS = "edge/test_requests.py"
 ASSERTIONS = "edge/test_assertions.py"
 KEYRING = "edge/test_keyring.py"
+RETENTION = "stages/test_retention.py"
+RATES = "stages/test_rates.py"
+HEADS = "operations/test_heads.py"
 
 GUARDS: list[tuple[str, str, str, str, tuple[str, ...]]] = [
     # The books: what every write names.
@@ -467,5 +470,76 @@ GUARDS: list[tuple[str, str, str, str, tuple[str, ...]]] = [
         "return replace(self, asked_at_ms=now_ms, is_asking=False)",
         "return replace(self, is_asking=False)",
         (KEYRING,),
+    ),
+    # What is purged, who asks too fast, and which head is skipped.
+    (
+        "a sweep keeps what is younger than the retention",
+        "retention.py",
+        "now_ms - retention_ms, SWEEP_MAX",
+        "now_ms, SWEEP_MAX",
+        (RETENTION,),
+    ),
+    (
+        "what is owed to others is told before it is purged",
+        "retention.py",
+        "if not _is_owed_to_others(lane.storage, each):",
+        "if True:",
+        (RETENTION,),
+    ),
+    (
+        "a sweep that left something owed waits for the next",
+        "retention.py",
+        "swept.at_ms + span_ms)",
+        "0)",
+        (RETENTION,),
+    ),
+    (
+        "an old key is answered by its tombstone",
+        "admission.py",
+        "if found.purged_at_ms is not None:",
+        "if False:",
+        (RETENTION,),
+    ),
+    (
+        "a purged submission is gone for whoever asks",
+        "lane.py",
+        "if found.purged_at_ms is not None:",
+        "if False:",
+        (RETENTION,),
+    ),
+    (
+        "an empty bucket refuses",
+        "rates.py",
+        "if bucket.tokens < 1:",
+        "if False:",
+        (RATES,),
+    ),
+    (
+        "a bucket holds no more than its burst",
+        "rates.py",
+        "min(settings.rate_burst, self.tokens + gained)",
+        "self.tokens + gained",
+        (RATES,),
+    ),
+    (
+        "the emptiest bucket is not the one that is forgotten",
+        "rates.py",
+        "fullest = max(",
+        "fullest = min(",
+        (RATES,),
+    ),
+    (
+        "only the head can be skipped",
+        "commands.py",
+        "if found.sequence != conversation_log.tail(lane.storage).head:",
+        "if False:",
+        (HEADS,),
+    ),
+    (
+        "only what waits for its next attempt is hastened",
+        "commands.py",
+        "elif found.owner is None and (found.not_before_ms or 0) > now_ms:",
+        "elif found.owner is None:",
+        (HEADS,),
     ),
 ]

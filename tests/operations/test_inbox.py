@@ -2,7 +2,7 @@
 
 DJ-1 to DJ-12, LG-14, LG-15, LG-16, LG-21, LG-32, EV-49 to EV-55, RC-34 to RC-38. Ruled out by construction: a state
 between claim and mark (`joining`), since the inbox's record, the inputs' records and the moves are one commit
-(LG-15, EV-51 to EV-55, RC-34, RC-35, DJ-5, DJ-8 speak of what stands between them).
+(LG-15, EV-51 to EV-55, RC-34, RC-35, DJ-5, DJ-9 speak of what stands between them).
 
 Parity: DRT-6, NC-22 to NC-25.
 """

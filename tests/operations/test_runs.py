@@ -1,7 +1,7 @@
 """What holds for a Run as a whole: divergence, versions, deadlines, counting, quarantine.
 
-S4, S14 for operations, S32, S34, S35, S40, S58, S62, S63, S104, S115, S116, S118, RUN-030, AD-3, AO-5. The counting
-of attempts without operations is tested in tests/stages.
+S4, S14 for operations, S32, S34, S35, S40, S58, S62, S63, S65, S104, S115, S116, S118, RUN-030, AD-3, AO-5. The
+counting of attempts without operations is tested in tests/stages.
 
 Parity: DRT-4, DRT-10, RJ-5, NC-6.
 """
@@ -180,6 +180,29 @@ def test_what_a_run_that_loops_may_ask_for_is_bounded_over_all_of_its_attempts(e
         assert kinds(lane, submission).count("step-completed") == 10
         ended = lane.status(submission).submission.attempts if end == "retry" else len(lane.errors)
         assert ended >= 2
+
+
+def test_a_script_that_approves_whatever_is_asked_does_not_keep_a_run_going_for_ever() -> None:
+    """S65."""
+
+    async def handle(run: Run, _value: Any) -> None:
+        while (await run.approval("again")).approved:
+            pass
+
+    with deployed(handle, operations_max=5) as (deployment, lane):
+        submission = lane.submit("work").submission
+        deployment.run_until_quiet()
+        approved = 0
+        while state_of(lane, submission) is not State.SETTLED:
+            operation = wait_of(lane, submission).operation
+            assert operation is not None
+            lane.approve(submission, operation)
+            approved += 1
+            deployment.run_until_quiet()
+        assert approved == 5
+        failure = lane.settlement(submission).failure
+        assert failure is not None
+        assert failure["error_type"] == "budget-exhausted"
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "é", "x" * 101, "~1", "a@b"])

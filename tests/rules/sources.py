@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "quiesce"
 
-WORDS = ("ids", "trace_context", "errors", "settings", "states", "records", "agent")
+WORDS = ("ids", "trace_context", "errors", "diagnostics", "settings", "states", "records", "agent")
 DECISIONS = (
     "pacing",
     "generation_record",

@@ -9,6 +9,8 @@ from rules.sources import MODULES, calls_of, functions_of, imports_of
 
 BROAD = frozenset({"Exception", "BaseException"})
 SWALLOWERS = {
+    # An application's error may raise when it is asked what it is.
+    "diagnostics": {"type_of", "words_of", "causes_of"},
     "attempt": {"_handle"},  # An application's error becomes the attempt's outcome.
     "repair": {"_answer"},  # The failure of an agent's reconciler proves nothing about the call.
     "telemetry": {"harmless"},  # The work must not depend on who listens to it.

@@ -1,4 +1,4 @@
-"""`docs/parity.md` is true: every test that it names exists, and no case stands in it twice.
+"""`docs/parity.md` is true: every test that it names exists, no case stands in it twice, and its counts are right.
 
 Not tested: whether a test proves what its case asks for.
 """
@@ -12,6 +12,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 TABLE = (ROOT / "docs" / "parity.md").read_text("utf-8")
 ROW = re.compile(r"^\| ([A-Za-z][\w -]*?\d*) \| .* \| (.*) \|$", re.MULTILINE)
+COUNTS = re.compile(
+    r"^(\d+) cases name a test, (\d+) are ruled out .*; open: (\d+)\.$", re.MULTILINE
+)
 TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 
 
@@ -38,3 +41,15 @@ def test_every_case_stands_in_the_table_once_and_says_what_covers_it() -> None:
     assert len(rows) > 500
     assert [case for case, count in Counter(case for case, _ in rows).items() if count > 1] == []
     assert [case for case, covered in rows if not covered.strip()] == []
+
+
+def test_the_page_counts_its_rows_rightly() -> None:
+    covers = [covered for case, covered in ROW.findall(TABLE) if case != "id"]
+    is_open = sum(each.startswith("open") for each in covers)
+    tested = sum(
+        TEST.search(each) is not None and not each.startswith(("open", "ruled out"))
+        for each in covers
+    )
+    assert COUNTS.findall(TABLE) == [
+        tuple(map(str, (tested, len(covers) - tested - is_open, is_open)))
+    ]

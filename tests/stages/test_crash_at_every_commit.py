@@ -15,7 +15,7 @@ settlement), EV-39 (steps), CH-1 (equal to an undisturbed run), S12, S24, S43, S
 What cannot happen: EV-4 to EV-9, EV-11, EV-12, EV-17, EV-18, EV-24 to EV-27 speak of the state between two
 commits that are one commit here: admission creates the conversation, its record and a ready row at once, a claim
 applies the input, and a settlement's record and row are written together. EV-16 waits for a lease to lapse; a claim
-of a dead incarnation is dead at once. EV-20 to EV-22 are the model's turns (open).
+of a dead incarnation is dead at once. EV-20 to EV-22 are a model's turns, which are steps here.
 
 Parity: NC-1 to NC-4, NC-7 to NC-9, DRT-12 to DRT-16, RC-1, RC-2, RC-5.
 """

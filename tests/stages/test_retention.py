@@ -13,8 +13,9 @@ import pytest
 from quiesce import Agent, Run
 from quiesce.admission import Receipt
 from quiesce.errors import Refusal, RefusalCode
+from quiesce.generation_record import Swept
 from quiesce.records import CHAIN_START, chain_digest
-from quiesce.retention import SWEEP_MAX
+from quiesce.retention import SWEEP_MAX, sweep_at_ms
 from quiesce.settings import Settings
 from quiesce.testing import Conversation, CrashPlan, Deployment, commit_counter, crash_plans
 
@@ -178,6 +179,18 @@ def test_one_wake_purges_what_a_tenth_of_the_retention_has_settled() -> None:
         assert lane.alarm_at_ms is None
 
 
+def test_a_sweep_keeps_what_is_younger_than_the_retention() -> None:
+    with kept() as (deployment, lane):
+        old = settle(lane, "old").submission
+        deployment.advance(RETENTION_MS)
+        young = settle(lane, "young").submission
+        deployment.advance(RETENTION_MS // 10)
+        gone(lambda: lane.status(old))
+        assert lane.settlement(young).result == {"said": SECRET}
+        deployment.advance(RETENTION_MS)
+        gone(lambda: lane.status(young))
+
+
 def test_a_sweep_is_bounded_and_goes_on_until_all_is_purged() -> None:
     with kept() as (deployment, lane):
         many = 2 * SWEEP_MAX + 3
@@ -250,6 +263,24 @@ def test_what_is_still_owed_to_a_callback_url_is_told_before_it_is_purged() -> N
         assert SECRET not in everything(lane)
         gone(lambda: lane.retry(receipt.submission))
         assert lane.alarm_at_ms is None
+
+
+@pytest.mark.parametrize(
+    ("oldest_ms", "swept_ms", "due_ms"),
+    [
+        (None, 0, None),
+        (0, 0, SWEPT_BY_MS),
+        (0, SWEPT_BY_MS, SWEPT_BY_MS + RETENTION_MS // 10),
+        (SWEPT_BY_MS, 5, 2 * SWEPT_BY_MS),
+    ],
+)
+def test_a_sweep_is_due_a_tenth_late_and_never_sooner_than_that_after_the_last(
+    oldest_ms: int | None, swept_ms: int, due_ms: int | None
+) -> None:
+    """What a sweep had to leave, because it is owed to others, does not keep the lane awake."""
+    swept = Swept(oldest_ms=oldest_ms, at_ms=swept_ms)
+    assert sweep_at_ms(swept, SETTINGS) == due_ms
+    assert sweep_at_ms(swept, Settings()) is None
 
 
 def test_a_purge_that_dies_at_any_commit_is_finished_by_the_alarm() -> None:

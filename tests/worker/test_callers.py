@@ -38,6 +38,7 @@ def test_lawful_characters_make_lawful_conversations(client: Client, conversatio
 
 @pytest.mark.parametrize("name", ["sub_%2F", "sub_%00", "x" * 129, "%20"])
 def test_an_unlawful_submission_id_is_refused(client: Client, conversation: str, name: str) -> None:
+    """RT-6."""
     client.accepted(conversation, "echo", 1)
     response = client.http.get(f"{submissions(conversation)}/{name}")
     assert_problem(response, 400, "invalid-request")
