@@ -10,12 +10,15 @@ TYPE_MAX = 100
 WORDS_MAX = 2_000
 GROUPED_MAX = 64
 CAUSES_MAX = 8
+_exceptions_of = BaseExceptionGroup.exceptions.__get__
+"""Reads what a group was made of, whatever its class says that it holds."""
 NOTHING_SAID = "(it has no text that could be written down)"
 
 
 def storable(text: str, maximum: int = WORDS_MAX) -> str:
     """Return a text that has a UTF-8 form, cut at `maximum` characters; half a character is a question mark."""
-    return text[:maximum].encode("utf-8", "replace").decode()
+    # What an application has made of these methods in a text of its own is not asked.
+    return str.__getitem__(text, slice(maximum)).encode("utf-8", "replace").decode()
 
 
 def type_of(error: BaseException) -> str:
@@ -56,7 +59,7 @@ def members_of(error: BaseException) -> list[BaseException]:
     while waiting and len(found) < GROUPED_MAX:
         each = waiting.pop(0)
         if isinstance(each, BaseExceptionGroup):
-            waiting[:0] = each.exceptions
+            waiting[:0] = _exceptions_of(each)
         else:
             found.append(each)
     return found

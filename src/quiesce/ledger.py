@@ -105,6 +105,8 @@ class Submission:
     """A settlement of it stands in the log; then the row must follow, whatever it says."""
     has_progressed: bool
     """The attempt that owns it has appended a record."""
+    is_entangled: bool = True
+    """It may have open operations, or signals that nobody has received."""
 
     @property
     def is_open(self) -> bool:
@@ -173,17 +175,25 @@ def input_of(storage: Storage, sequence: int) -> str | None:
 
 
 def refreshed(storage: Storage, claimed: Submission) -> Submission | None:
-    """Read again what may have changed of a submission while its attempt ran: an abort's intent, joined rows.
+    """Read again what an attempt may have changed: an abort's intent, joined rows, whether anything is open.
 
     Returns None when the attempt does not own it any more.
     """
     rows = storage.execute(
-        "SELECT abort, host_sequence FROM submissions WHERE sequence = ? AND epoch = ? AND owner = ?",
+        "SELECT abort, host_sequence,"
+        " EXISTS (SELECT 1 FROM operations WHERE submission_sequence = submissions.sequence)"
+        " OR EXISTS (SELECT 1 FROM signals WHERE submission_sequence = submissions.sequence)"
+        " FROM submissions WHERE sequence = ? AND epoch = ? AND owner = ?",
         claimed.sequence,
         claimed.epoch,
         claimed.owner,
     )
-    return replace(claimed, abort=rows[0][0], host_sequence=rows[0][1]) if rows else None
+    if not rows:
+        return None
+    abort, host_sequence, is_entangled = rows[0]
+    return replace(
+        claimed, abort=abort, host_sequence=host_sequence, is_entangled=bool(is_entangled)
+    )
 
 
 def head(storage: Storage) -> Submission | None:
@@ -252,6 +262,18 @@ def settled_until(storage: Storage, after: int, until_ms: int, limit: int) -> li
         after,
         until_ms,
         limit,
+    )
+    return [_submission(row) for row in rows]
+
+
+def joined_behind(storage: Storage, host_sequence: int, limit: int) -> list[Submission]:
+    """Read what has joined a host, settled or not: it stands directly behind it, and is no more than `limit`."""
+    rows = storage.execute(
+        f"SELECT {_COLUMNS}, {_HISTORY} FROM submissions WHERE sequence > ? AND sequence <= ?"
+        " AND host_sequence = ? ORDER BY sequence",
+        host_sequence,
+        host_sequence + limit,
+        host_sequence,
     )
     return [_submission(row) for row in rows]
 

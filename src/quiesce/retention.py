@@ -3,7 +3,8 @@
 1. A submission whose settlement is older than RETENTION_MS loses every payload: its input, its result, and all that
    its records say. Their ids, digests and chain stay, and so do its key, its place, its outcome and its times.
 2. Each is purged in a commit of its own, which may be repeated; what dies between two of them goes on with the
-   alarm that the pass armed at its begin.
+   alarm that the pass armed at its begin. What had joined a host is answered with the host's result, so it is
+   purged in the host's commit, and none of them before all are due and owed to nobody.
 3. A sweep waits until a tenth of the time more has passed, so that one wake purges what a whole such span has
    settled. A lane holds one alarm for it, and none when nothing is left to purge.
 4. What is still owed to a parent or a callback URL is told first.
@@ -19,10 +20,11 @@ from quiesce.lane import Lane, Pass
 from quiesce.ledger import Submission
 from quiesce.outbox import MessageKind
 from quiesce.settings import Settings
+from quiesce.settlement import JOINS_MAX
 from quiesce.storage import Storage
 
 SWEEP_MAX = 32
-"""So many submissions are purged by one pass."""
+"""So many submissions are purged by one pass, and what had joined the last of them."""
 _TOLD = (MessageKind.PARENT, MessageKind.CALLBACK)
 
 
@@ -40,11 +42,14 @@ def sweep(lane: Lane, work: Pass) -> None:
         if not found:
             work.has_swept = True
             return
-        for each in found[: SWEEP_MAX - work.purged]:
+        for each in found:
+            if work.purged >= SWEEP_MAX:
+                return
             place = each.sequence
-            if not _is_owed_to_others(lane.storage, each):
-                _purge(lane.storage, each, now_ms)
-                work.purged += 1
+            together = _settled_together(lane.storage, each)
+            if not any(_is_owed_to_others(lane.storage, one) for one in together):
+                _purge(lane.storage, together, now_ms)
+                work.purged += len(together)
 
 
 def plan(lane: Lane, work: Pass, record: GenerationRecord, end: Tail, now_ms: int) -> Swept | None:
@@ -64,6 +69,8 @@ def plan(lane: Lane, work: Pass, record: GenerationRecord, end: Tail, now_ms: in
         return Swept(through=end.head - 1, purged=purged, at_ms=at_ms)
     first, oldest_ms = ledger.unpurged(lane.storage, swept.through)
     through = end.last if first is None else first - 1
+    # A pass that died has purged what it did not count.
+    purged = end.settled if oldest_ms is None else purged
     return Swept(through=through, purged=purged, oldest_ms=oldest_ms, at_ms=at_ms)
 
 
@@ -81,13 +88,24 @@ def _is_owed_to_others(storage: Storage, settled: Submission) -> bool:
     return any(agenda.is_owed(storage, f"{settled.id}/{kind}") for kind in _TOLD)
 
 
-def _purge(storage: Storage, settled: Submission, now_ms: int) -> None:
-    def step() -> None:
-        conversation_log.purge(storage, settled.id)
-        ledger.bury(storage, settled, now_ms)
-        # A callback that was given up has nothing left to say.
-        given_up = agenda.buried(storage, f"{settled.id}/{MessageKind.CALLBACK}")
-        if given_up is not None:
-            agenda.remove(storage, given_up)
+def _settled_together(storage: Storage, settled: Submission) -> list[Submission]:
+    """Return a submission and what settled with it as its host; nothing for one that goes with its host."""
+    if settled.host_sequence is None:
+        return [settled]
+    if settled.host_sequence != settled.sequence:
+        return []
+    return [settled, *ledger.joined_behind(storage, settled.sequence, JOINS_MAX)]
 
-    storage.commit(step)
+
+def _purge(storage: Storage, together: list[Submission], now_ms: int) -> None:
+    def step() -> None:
+        for each in together:
+            conversation_log.purge(storage, each.id)
+            ledger.bury(storage, each, now_ms)
+            # A callback that was given up has nothing left to say.
+            given_up = agenda.buried(storage, f"{each.id}/{MessageKind.CALLBACK}")
+            if given_up is not None:
+                agenda.remove(storage, given_up)
+
+    if together:
+        storage.commit(step)

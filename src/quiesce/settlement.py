@@ -81,7 +81,7 @@ def conclude(
     Runs inside a commit; returns every submission that this has settled. `cost` is all the work before it.
     """
     closed: list[OpenOperation] = []
-    if submission.epoch > 0:
+    if submission.epoch > 0 and submission.is_entangled:
         # What was never claimed has opened nothing; what was, and is ready again, may have.
         closed = operations.of_submission(storage, submission.sequence)
     children = [each for each in closed if each.kind is OperationKind.CHILD]
@@ -199,7 +199,6 @@ def _settle(
     now_ms: int,
     cost: Cost,
 ) -> list[Settled]:
-    signals.delete_all(storage, submission.sequence)
     joined = joined_to(storage, submission)
     end = conversation_log.tail(storage)
     if submission.sequence == end.head:
@@ -265,6 +264,8 @@ def finish_from_history(storage: Storage, submission: Submission) -> list[Settle
 def _finalize(
     storage: Storage, submission: Submission, outcome: OutcomeKind, now_ms: int, cost: Cost
 ) -> None:
+    if submission.is_entangled:
+        signals.delete_all(storage, submission.sequence)
     if submission.deadline_at_ms is not None:
         agenda.remove(storage, agenda.deadline(submission.sequence, submission.deadline_at_ms))
     if submission.parent is not None:

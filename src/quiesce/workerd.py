@@ -212,7 +212,13 @@ class _Box[T]:
 
 
 def _bound_all(values: tuple[SqlValue, ...]) -> list[Any]:
-    return [value if type(value) in _BOUND_AS_IT_IS else _bound(value) for value in values]
+    return [
+        value
+        if (kind := type(value)) in _BOUND_AS_IT_IS
+        or (kind is int and -INTEGER_MAX <= value <= INTEGER_MAX)  # type: ignore[operator]
+        else _bound(value)
+        for value in values
+    ]
 
 
 def _bound(value: SqlValue) -> Any:

@@ -482,8 +482,22 @@ GUARDS: list[tuple[str, str, str, str, tuple[str, ...]]] = [
     (
         "what is owed to others is told before it is purged",
         "retention.py",
-        "if not _is_owed_to_others(lane.storage, each):",
+        "if not any(_is_owed_to_others(lane.storage, one) for one in together):",
         "if True:",
+        (RETENTION,),
+    ),
+    (
+        "a host is purged with what had joined it",
+        "retention.py",
+        "return [settled, *ledger.joined_behind(storage, settled.sequence, JOINS_MAX)]",
+        "return [settled]",
+        (RETENTION,),
+    ),
+    (
+        "what a pass that died has purged is counted",
+        "retention.py",
+        "purged = end.settled if oldest_ms is None else purged",
+        "purged = purged + 0",
         (RETENTION,),
     ),
     (

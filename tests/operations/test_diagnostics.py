@@ -46,7 +46,53 @@ class Uncaused(Exception):
         raise RuntimeError("no cause")
 
 
+class Untold(ExceptionGroup[Exception]):
+    """What it holds cannot be had."""
+
+    @property
+    def exceptions(self) -> tuple[Exception, ...]:
+        raise RuntimeError("nothing")
+
+
+class Empty(ExceptionGroup[Exception]):
+    """It says that it holds nothing."""
+
+    @property
+    def exceptions(self) -> tuple[Exception, ...]:
+        return ()
+
+
+class Endless(ExceptionGroup[Exception]):
+    """It says that it holds itself."""
+
+    @property
+    def exceptions(self) -> tuple[Exception, ...]:
+        return (self,)
+
+
+class Words(str):
+    """A text of the application's own, which cannot be cut."""
+
+    __slots__ = ()
+
+    def __getitem__(self, _part: Any) -> Any:
+        return 7
+
+
+class Uncut(Exception):
+    """Its text and its type are texts of the application's own."""
+
+    error_type = Words("own")
+
+    def __str__(self) -> str:
+        return Words("own")
+
+
 HOSTILE = {
+    "an-untold-group": lambda: Untold("group", [ValueError("one")]),
+    "an-empty-group": lambda: Empty("group", [ValueError("one")]),
+    "an-endless-group": lambda: Endless("group", [ValueError("one")]),
+    "a-text-of-its-own": lambda: Uncut("own"),
     "of-its-own-kind": Own,
     "without-a-cause": Uncaused,
     "mute": Mute,

@@ -14,6 +14,7 @@ from quiesce import Agent, Run
 from quiesce.admission import Receipt
 from quiesce.errors import Refusal, RefusalCode
 from quiesce.generation_record import Swept
+from quiesce.ids import SubmissionId
 from quiesce.records import CHAIN_START, chain_digest
 from quiesce.retention import SWEEP_MAX, sweep_at_ms
 from quiesce.settings import Settings
@@ -22,7 +23,7 @@ from quiesce.testing import Conversation, CrashPlan, Deployment, commit_counter,
 DAY_MS = 86_400_000
 RETENTION_MS = 30 * DAY_MS
 SWEPT_BY_MS = RETENTION_MS + RETENTION_MS // 10
-SECRET = "the customer's words"
+SECRET = "the words of a customer"
 HOOK = "https://hooks.example.com"
 SETTINGS = Settings(
     retention_ms=RETENTION_MS,
@@ -33,6 +34,7 @@ SETTINGS = Settings(
 
 def agents() -> list[Agent]:
     echo, waiting = Agent("echo", input=Any), Agent("waiting", input=Any)
+    hosting = Agent("hosting", input=Any)
 
     @echo.handler
     async def repeat(run: Run, value: Any) -> Any:
@@ -42,7 +44,12 @@ def agents() -> list[Agent]:
     async def wait(run: Run, _value: Any) -> bool:
         return (await run.approval("may-it")).approved
 
-    return [echo, waiting]
+    @hosting.handler
+    async def host(run: Run, _value: Any) -> int:
+        await run.signal("begin")
+        return len(await run.inbox())
+
+    return [echo, waiting, hosting]
 
 
 async def _said(value: Any) -> Any:
@@ -265,6 +272,65 @@ def test_what_is_still_owed_to_a_callback_url_is_told_before_it_is_purged() -> N
         assert lane.alarm_at_ms is None
 
 
+def join(lane: Conversation, joining: int, **terms: Any) -> list[SubmissionId]:
+    """Settle a host together with what has joined it."""
+    host = lane.submit("hosting", SECRET).submission
+    behind = [
+        lane.submit("hosting", SECRET, mode="join", **terms).submission for _ in range(joining)
+    ]
+    lane.deployment.advance(1)
+    lane.signal(host, "begin")
+    lane.deployment.advance(1)
+    return [host, *behind]
+
+
+def test_a_host_is_kept_while_what_had_joined_it_is_owed_to_others() -> None:
+    """What joined is answered with the host's result: were that purged first, the lane could never tell it."""
+    with kept(SETTINGS.model_copy(update={"retention_ms": 60_000})) as (deployment, lane):
+        deployment.network.answers = lambda _post: 500
+        host, joined = join(lane, 1, callback_url=f"{HOOK}/told")
+        deployment.advance(70_000)
+        assert lane.settlement(joined).result == 1, "it is owed"
+        assert lane.settlement(host).result == 1
+        behind = lane.submit("echo", "later").submission
+        deployment.advance(1_000)
+        assert lane.settlement(behind).result == "later"
+        assert lane.errors == []
+        deployment.network.answers = lambda _post: 200
+        deployment.advance(DAY_MS)
+        for each in (host, joined, behind):
+            gone(lambda each=each: lane.status(each))
+        assert SECRET not in everything(lane)
+        assert lane.alarm_at_ms is None
+
+
+def test_a_bounded_sweep_never_parts_a_host_from_what_had_joined_it() -> None:
+    with kept() as (deployment, lane):
+        families = [join(lane, SWEEP_MAX + 1) for _ in range(2)]
+        passes = len(lane.reports)
+        deployment.advance(SWEPT_BY_MS + 1_000)
+        purged = [each.purged for each in lane.reports[passes:] if each.purged]
+        assert purged == [len(family) for family in families]
+        for family in families:
+            for each in family:
+                gone(lambda each=each: lane.status(each))
+
+
+def test_a_signal_that_nobody_took_goes_with_what_it_was_for() -> None:
+    with kept() as (deployment, lane):
+        host = lane.submit("hosting", SECRET).submission
+        joined = lane.submit("hosting", SECRET, mode="join").submission
+        deployment.advance(1)
+        for each in (host, joined):
+            lane.signal(each, "unasked", SECRET)
+        lane.signal(host, "begin")
+        deployment.advance(1)
+        assert lane.settlement(joined).host == host
+        deployment.advance(SWEPT_BY_MS)
+        gone(lambda: lane.status(joined))
+        assert SECRET not in everything(lane)
+
+
 @pytest.mark.parametrize(
     ("oldest_ms", "swept_ms", "due_ms"),
     [
@@ -301,3 +367,6 @@ def sweep(plan: CrashPlan) -> None:
             gone(lambda each=each: lane.status(each))
         assert lane.alarm_at_ms is None
         assert SECRET not in everything(lane)
+        swept = lane.generation().swept
+        assert swept is not None
+        assert swept.purged == len(submissions), "what a pass that died has purged is counted too"
