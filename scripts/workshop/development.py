@@ -35,6 +35,10 @@ from workshop.steps import Trouble, say
 DEV_TOKEN = "dev"  # noqa: S105 -- it is no secret.
 DEV_ROLES = ("operate", "decide", "observe", "submit")
 
+# What the command `quiesce` reads: a shell in which it is used may serve too.
+OF_THE_COMMAND = frozenset({"QUIESCE_URL", "QUIESCE_TOKEN", "QUIESCE_CONVERSATION"})
+WRONG_SETTINGS = "the settings of this deployment are wrong"
+
 MARKER = ".quiesce-state"
 HEALTHY_SECONDS = 10
 RESTARTS_MAX = 10
@@ -73,7 +77,8 @@ def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="scripts/dev",
         description="Serve the Worker on this machine, with all the set-up that this needs.",
-        epilog="Every QUIESCE_* variable of the environment becomes a variable of the Worker. The "
+        epilog="Every QUIESCE_* variable of the environment becomes a variable of the Worker, save those of "
+        "the command `quiesce`: QUIESCE_URL, QUIESCE_TOKEN and QUIESCE_CONVERSATION. The "
         "bearer token `dev` is an operator here. Changed sources are served after a restart.",
     )
     parser.add_argument("--port", type=int, default=8787, help="port on 127.0.0.1 (8787)")
@@ -137,7 +142,11 @@ def _empty(folder: Path) -> None:
 
 def _variables() -> dict[str, str]:
     """The QUIESCE_* variables of the environment, with the token of developers let in."""
-    variables = {name: text for name, text in os.environ.items() if name.startswith("QUIESCE_")}
+    variables = {
+        name: text
+        for name, text in os.environ.items()
+        if name.startswith("QUIESCE_") and name not in OF_THE_COMMAND
+    }
     try:
         tokens = json.loads(variables.get("QUIESCE_TOKENS") or "{}")
     except ValueError:
@@ -191,7 +200,10 @@ def _wait_until_healthy(server: Server) -> None:
             with urllib.request.urlopen(f"{server.url}/healthz", timeout=HEALTHY_SECONDS):
                 return
         except urllib.error.HTTPError as error:
-            answer = f"{error.code} {error.read().decode(errors='replace')[:500]}"
+            said = error.read().decode(errors="replace")
+            if WRONG_SETTINGS in said:
+                raise CannotServe(json.loads(said)["detail"]) from None
+            answer = f"{error.code} {said[:500]}"
         except OSError as error:
             answer = str(error)
         if time.monotonic() > deadline:

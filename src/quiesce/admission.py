@@ -194,7 +194,8 @@ def _admit(lane: Lane, proposal: _Proposal, wake_: Wake) -> Receipt:
 
 
 def _check_same_content(found: Submission, proposal: _Proposal) -> None:
-    stored, asked = parse_json(found.terms), parse_json(proposal.terms)
+    terms = proposal.terms if found.purged_at_ms is None else ledger.forgotten(proposal.terms)
+    stored, asked = parse_json(found.terms), parse_json(terms)
     differing = [name for name in sorted(asked) if stored.get(name) != asked[name]]
     if found.input_digest != proposal.input_digest:
         differing.append("input")

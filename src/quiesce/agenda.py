@@ -78,14 +78,6 @@ def next_due(storage: Storage) -> Entry | None:
     return _entry(rows[0]) if rows and rows[0][0] < NEVER_MS else None
 
 
-def is_owed(storage: Storage, subject: str) -> bool:
-    """Say whether a message is owed; reads what is open, however long the history is."""
-    rows = storage.execute(
-        "SELECT 1 FROM agenda WHERE kind = 'message' AND subject = ? LIMIT 1", subject
-    )
-    return len(rows) == 1
-
-
 def buried(storage: Storage, subject: str) -> Entry | None:
     """Read a message that was given up."""
     rows = storage.execute(

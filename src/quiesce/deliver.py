@@ -65,6 +65,7 @@ async def deliver(lane: Lane, work: Pass) -> None:
         sending += [partial(_child, lane, work, head, each) for each in owed]
     messages = work.messages or _owed_messages(lane)
     work.messages = []
+    work.has_sent = work.has_sent or bool(messages)
     sending += [partial(_message, lane, work, each) for each in messages]
     if sending:
         # The settlement or the request that is told was committed a moment ago, and perhaps not synced.

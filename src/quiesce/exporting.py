@@ -12,7 +12,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from quiesce import bundle, conversation_log, ledger, verbs
+from quiesce import bundle, conversation_log, ledger, ledger_facts, verbs
 from quiesce.ids import ConversationId, SubmissionId
 from quiesce.lane import Lane
 from quiesce.records import Record
@@ -63,7 +63,7 @@ def _submissions(lane: Lane, question: verbs.Export) -> _Part:
     storage = lane.storage
     lines: list[dict[str, Any]] = []
     bytes_left, place = _bytes_max(lane), question.place
-    for facts, has_input in ledger.told(storage, place, _lines_max(question.until)):
+    for facts, has_input in ledger_facts.told(storage, place, _lines_max(question.until)):
         if facts["sequence"] > question.until:
             break
         text = ledger.input_of(storage, facts["sequence"]) if has_input else None
@@ -92,7 +92,7 @@ def _records(lane: Lane, question: verbs.Export) -> _Part:
     page = conversation_log.page(storage, question.place, limit, _bytes_max(lane))
     page = [each for each in page if each.sequence <= question.until]
     silent = {each.submission for each in page if each.payload is None and each.submission}
-    purged = ledger.purged_at(storage, silent)
+    purged = ledger_facts.purged_at(storage, silent)
     lines = [_record(each, purged) for each in page]
     counted = question.records + len(lines)
     if page and page[-1].sequence < question.until:

@@ -70,12 +70,10 @@ class Swept(BaseModel):
 
     through: Count = 0
     """Every submission up to this place is purged."""
-    purged: Count = 0
-    """How many are purged in all."""
+    settled: Count = 0
+    """How many were settled when the ledger was asked last."""
     oldest_ms: int | None = None
-    """The earliest settlement that is not purged, or None while nothing is settled but what is purged."""
-    at_ms: int = 0
-    """When all that was due was purged last."""
+    """The earliest settlement that can be purged, or None while there is none."""
 
 
 class GenerationRecord(BaseModel):

@@ -9,7 +9,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import Any
 
-from quiesce import conversation_log, generation, ledger, repair, settlement, wake
+from quiesce import conversation_log, generation, ledger, ledger_facts, repair, settlement, wake
 from quiesce.errors import Refusal, RefusalCode
 from quiesce.generation_record import GenerationRecord
 from quiesce.ids import ConversationId, SubmissionId
@@ -194,7 +194,7 @@ def export(lane: Lane, alarm_at_ms: int | None) -> Export:
     assert record is not None
     end = conversation_log.tail(lane.storage)
     return Export(
-        submissions=tuple(ledger.facts(lane.storage, 0, end.last + 1)),
+        submissions=tuple(ledger_facts.facts(lane.storage, 0, end.last + 1)),
         records=tuple(conversation_log.page(lane.storage, 0, end.sequence + 1, 2**40)),
         settled_total=end.settled,
         head=end.head,

@@ -89,12 +89,13 @@ class Ring:
 
 def next_step(ring: Ring, key_id: str, now_ms: int) -> Step:
     """Decide, by the rules of this module."""
-    age_ms = HELD_MS_MAX if ring.given_at_ms is None else now_ms - ring.given_at_ms
+    age_ms = _since(ring.given_at_ms, now_ms)
+    age_ms = HELD_MS_MAX if age_ms is None else age_ms
     is_any_held = age_ms < HELD_MS_MAX
     is_held = is_any_held and key_id in ring.key_ids
     if is_held and age_ms < FRESH_MS:
         return Step.USE
-    since_ms = None if ring.asked_at_ms is None else now_ms - ring.asked_at_ms
+    since_ms = _since(ring.asked_at_ms, now_ms)
     if ring.is_asking and since_ms is not None and since_ms < ASKED_MS_MAX:
         return Step.USE if is_held else Step.WAIT
     if since_ms is None or since_ms >= (PAUSE_MS if is_any_held else RETRY_MS):
@@ -102,6 +103,11 @@ def next_step(ring: Ring, key_id: str, now_ms: int) -> Step:
     if is_held:
         return Step.USE
     return Step.REFUSE if is_any_held and _was_answered(ring) else Step.FAIL
+
+
+def _since(at_ms: int | None, now_ms: int) -> int | None:
+    """Return how long ago something was; a clock that was set back must not make it last."""
+    return None if at_ms is None else abs(now_ms - at_ms)
 
 
 def _was_answered(ring: Ring) -> bool:

@@ -198,8 +198,10 @@ class Pass:
     settled: int = 0
     delivered: int = 0
     purged: int = 0
+    has_sent: bool = False
+    """Whether this pass has tried to send a message of the outbox."""
     has_swept: bool = False
-    """Whether this pass has purged all that was due to be."""
+    """Whether this pass has looked for what is due to be purged."""
     messages: list[Message] = field(default_factory=list)
     """What the outbox owes and is due, as recovery found it."""
     woken: set[SubmissionId] = field(default_factory=set)

@@ -6,14 +6,13 @@
 4. No scan selects the input: it leaves the row for the log in the commit that applies it.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from quiesce.errors import Corruption, IllegalMove
 from quiesce.generation_record import Cost
-from quiesce.ids import SubmissionId, parse_json, plain_json
-from quiesce.laws import SubmissionFacts
+from quiesce.ids import SubmissionId, digest, parse_json, plain_json
 from quiesce.states import OWNED, State, is_lawful
 from quiesce.storage import Row, SqlValue, Storage
 
@@ -28,22 +27,6 @@ _HISTORY = (
     " EXISTS (SELECT 1 FROM records WHERE records.sequence > submissions.claimed_tail"
     " AND records.submission = submissions.id AND submissions.owner IS NOT NULL)"
 )
-_TOLD = {
-    "sequence": "sequence",
-    "submission": "id",
-    "agent": "agent",
-    "agent_version": "agent_version",
-    "mode": "mode",
-    "state": "state",
-    "outcome": "outcome",
-    "attempts": "attempts",
-    "accepted_at_ms": "accepted_at_ms",
-    "deadline_at_ms": "deadline_at_ms",
-    "settled_at_ms": "settled_at_ms",
-    "purged_at_ms": "purged_at_ms",
-    "input_digest": "input_digest",
-}
-"""What a row says to whoever may read its conversation, and the column that says it."""
 _CHANGEABLE = frozenset(
     {
         "input",
@@ -241,24 +224,37 @@ def page(storage: Storage, after: int, limit: int, state: State | None) -> list[
     return [_submission(row) for row in rows]
 
 
-def unpurged(storage: Storage, after: int) -> tuple[int | None, int | None]:
-    """Find the first submission behind a place that is not purged, and the earliest settlement among all such.
+_OWED = (
+    "SELECT coalesce(owed.host_sequence, owed.sequence) FROM submissions AS owed WHERE owed.id IN"
+    " (SELECT substr(subject, 1, instr(subject, '/') - 1) FROM agenda WHERE kind = 'message')"
+)
+"""The places of what is still owed to others, or has been joined by what is."""
 
-    What this reads grows with what was admitted since then.
+
+def unpurged(storage: Storage, after: int) -> tuple[int | None, int | None]:
+    """Find the first submission behind a place that is not purged, and the earliest settlement that can be.
+
+    What this reads grows with what was admitted since then, and with what is owed to others.
     """
     rows = storage.execute(
-        "SELECT min(sequence), min(settled_at_ms) FROM submissions WHERE sequence > ? AND purged_at_ms IS NULL",
+        "SELECT min(sequence), min(settled_at_ms)"
+        f" FILTER (WHERE coalesce(host_sequence, sequence) NOT IN ({_OWED}))"
+        " FROM submissions WHERE sequence > ? AND purged_at_ms IS NULL",
         after,
     )
     place, settled_at_ms = rows[0]
     return place, settled_at_ms
 
 
-def settled_until(storage: Storage, after: int, until_ms: int, limit: int) -> list[Submission]:
-    """Read a bounded page of the submissions behind a place that were settled by an instant and are not purged."""
+def purgeable(storage: Storage, after: int, until_ms: int, limit: int) -> list[Submission]:
+    """Read a bounded page of what was settled by an instant, is not purged, and is owed to nobody.
+
+    What has joined a host is not among it: it is purged with its host.
+    """
     rows = storage.execute(
         f"SELECT {_COLUMNS}, {_HISTORY} FROM submissions WHERE sequence > ? AND purged_at_ms IS NULL"
-        " AND settled_at_ms <= ? ORDER BY sequence LIMIT ?",
+        " AND settled_at_ms <= ? AND coalesce(host_sequence, sequence) = sequence"
+        f" AND sequence NOT IN ({_OWED}) ORDER BY sequence LIMIT ?",
         after,
         until_ms,
         limit,
@@ -278,69 +274,26 @@ def joined_behind(storage: Storage, host_sequence: int, limit: int) -> list[Subm
     return [_submission(row) for row in rows]
 
 
+def forgotten(terms: str) -> str:
+    """Say what is kept of a purged submission's terms: of a callback URL, which may hold a secret, a digest."""
+    agreed = parse_json(terms)
+    url = agreed["callback_url"]
+    return plain_json({**agreed, "callback_url": None if url is None else digest(url)})
+
+
 def bury(storage: Storage, submission: Submission, now_ms: int) -> None:
     """Leave of a settled submission what its key, its place and its outcome are."""
     moved = storage.write(
-        "UPDATE submissions SET purged_at_ms = ?, input = NULL, last_failure = NULL, abort = NULL"
+        "UPDATE submissions SET purged_at_ms = ?, terms = ?, input = NULL, last_failure = NULL,"
+        " abort = NULL, parent = NULL, traceparent = NULL"
         " WHERE sequence = ? AND state = 'settled' AND purged_at_ms IS NULL",
         now_ms,
+        forgotten(submission.terms),
         submission.sequence,
     )
     if not moved:
         message = f"{submission.id} is not settled, or is purged already"
         raise IllegalMove(message)
-
-
-def told(storage: Storage, after: int, limit: int) -> list[tuple[dict[str, Any], bool]]:
-    """Read what may be told of a bounded page of rows, sound or not, and whether each holds its input."""
-    rows = storage.execute(
-        f"SELECT input IS NOT NULL, {', '.join(_TOLD.values())} FROM submissions WHERE sequence > ?"
-        " ORDER BY sequence LIMIT ?",
-        after,
-        limit,
-    )
-    return [(dict(zip(_TOLD, told, strict=True)), bool(has_input)) for has_input, *told in rows]
-
-
-def purged_at(storage: Storage, submissions: Collection[SubmissionId]) -> dict[SubmissionId, int]:
-    """Read when these submissions were purged, as far as they were."""
-    if not submissions:
-        return {}
-    rows = storage.execute(
-        "SELECT id, purged_at_ms FROM submissions"
-        " WHERE id IN (SELECT value FROM json_each(?)) AND purged_at_ms IS NOT NULL",
-        plain_json(sorted(submissions)),
-    )
-    return {SubmissionId(name): at_ms for name, at_ms in rows}
-
-
-def facts(storage: Storage, after: int, limit: int) -> list[SubmissionFacts]:
-    """Read what the laws need to know of a bounded page of rows, whatever stands in them."""
-    return _facts(storage, "sequence > ? ORDER BY sequence LIMIT ?", after, limit)
-
-
-def facts_at(storage: Storage, places: Collection[int]) -> list[SubmissionFacts]:
-    """Read what the laws need to know of the rows at these places in the queue."""
-    among = "sequence IN (SELECT value FROM json_each(?))"
-    return _facts(storage, among, plain_json(sorted(places))) if places else []
-
-
-def facts_of(storage: Storage, submissions: Collection[str]) -> list[SubmissionFacts]:
-    """Read what the laws need to know of these submissions, as far as they have rows."""
-    among = "id IN (SELECT value FROM json_each(?))"
-    return _facts(storage, among, plain_json(sorted(submissions))) if submissions else []
-
-
-def _facts(storage: Storage, which: str, *params: SqlValue) -> list[SubmissionFacts]:
-    rows = storage.execute(
-        "SELECT sequence, id, state, outcome, owner IS NOT NULL, purged_at_ms IS NOT NULL"
-        f" FROM submissions WHERE {which}",
-        *params,
-    )
-    return [
-        SubmissionFacts(place, name, state, outcome, bool(is_owned), bool(is_purged))
-        for place, name, state, outcome, is_owned, is_purged in rows
-    ]
 
 
 def counts_by_state(storage: Storage, head: int) -> dict[State, int]:

@@ -206,7 +206,7 @@ def _finish_step(lane: Lane, work: Pass, slot: AlarmSlot) -> PassReport:
     record = wake.open_record(lane.storage)
     assert record is not None
     end = conversation_log.tail(lane.storage)
-    swept = retention.plan(lane, work, record, end, now_ms)
+    swept = retention.plan(lane, work, record, end)
     view = observe(lane, work, end, swept)
     finished = generation.finish(
         record,

@@ -1,13 +1,14 @@
 """retention: the payloads of what was settled long ago are purged, and its tombstone goes on answering its key.
 
 1. A submission whose settlement is older than RETENTION_MS loses every payload: its input, its result, and all that
-   its records say. Their ids, digests and chain stay, and so do its key, its place, its outcome and its times.
-2. Each is purged in a commit of its own, which may be repeated; what dies between two of them goes on with the
-   alarm that the pass armed at its begin. What had joined a host is answered with the host's result, so it is
-   purged in the host's commit, and none of them before all are due and owed to nobody.
+   its records say. Their ids, digests and chain stay, and so do its principal and key, its place, its outcome and
+   its times.
+2. A submission is purged in one commit, together with what had joined it and is answered with its result. Each
+   commit may be repeated; what dies between two of them goes on with the alarm that the pass armed at its begin.
 3. A sweep waits until a tenth of the time more has passed, so that one wake purges what a whole such span has
-   settled. A lane holds one alarm for it, and none when nothing is left to purge.
-4. What is still owed to a parent or a callback URL is told first.
+   settled. A lane holds one alarm for it, and none when nothing is left that can be purged.
+4. What is still owed to a parent or a callback URL is kept until it was told or given up, and wakes nobody
+   meanwhile.
 5. How far the purge has come stands in the generation record, which every pass writes anyway: a lane that keeps
    everything pays nothing for it.
 """
@@ -15,7 +16,6 @@
 from quiesce import agenda, conversation_log, ledger
 from quiesce.conversation_log import Tail
 from quiesce.generation_record import GenerationRecord, Swept
-from quiesce.ids import parse_json
 from quiesce.lane import Lane, Pass
 from quiesce.ledger import Submission
 from quiesce.outbox import MessageKind
@@ -24,8 +24,7 @@ from quiesce.settlement import JOINS_MAX
 from quiesce.storage import Storage
 
 SWEEP_MAX = 32
-"""So many submissions are purged by one pass, and what had joined the last of them."""
-_TOLD = (MessageKind.PARENT, MessageKind.CALLBACK)
+"""So many submissions are purged by one pass, and what had joined them."""
 
 
 def sweep(lane: Lane, work: Pass) -> None:
@@ -36,68 +35,45 @@ def sweep(lane: Lane, work: Pass) -> None:
         return
     assert swept is not None
     assert retention_ms is not None
-    place = swept.through
-    while work.purged < SWEEP_MAX:
-        found = ledger.settled_until(lane.storage, place, now_ms - retention_ms, SWEEP_MAX)
-        if not found:
-            work.has_swept = True
-            return
-        for each in found:
-            if work.purged >= SWEEP_MAX:
-                return
-            place = each.sequence
-            together = _settled_together(lane.storage, each)
-            if not any(_is_owed_to_others(lane.storage, one) for one in together):
-                _purge(lane.storage, together, now_ms)
-                work.purged += len(together)
+    work.has_swept = True
+    until_ms = now_ms - retention_ms
+    for each in ledger.purgeable(lane.storage, swept.through, until_ms, SWEEP_MAX):
+        if work.purged < SWEEP_MAX:
+            work.purged += _purge(lane.storage, each, now_ms)
 
 
-def plan(lane: Lane, work: Pass, record: GenerationRecord, end: Tail, now_ms: int) -> Swept | None:
+def plan(lane: Lane, work: Pass, record: GenerationRecord, end: Tail) -> Swept | None:
     """Say how far the purge has come and from when on there is something to purge, inside finish.
 
-    The ledger is asked only where that may have changed: after a sweep, and once something has settled in a lane
-    that held nothing to purge.
+    The ledger is asked only where that may have changed: after a sweep, and once something has settled or a message
+    was sent in a lane that held nothing to purge.
     """
     if lane.settings.retention_ms is None:
         return None
-    swept = record.swept or Swept()
-    purged = swept.purged + work.purged
-    if swept.oldest_ms is not None and not work.purged and not work.has_swept:
-        return swept
-    at_ms = now_ms if work.has_swept else swept.at_ms
-    if end.settled == purged:
-        return Swept(through=end.head - 1, purged=purged, at_ms=at_ms)
-    first, oldest_ms = ledger.unpurged(lane.storage, swept.through)
+    swept = record.swept
+    if swept is not None and not work.has_swept:
+        is_unchanged = swept.settled == end.settled and not work.has_sent
+        if swept.oldest_ms is not None or is_unchanged:
+            return swept
+    through = 0 if swept is None else swept.through
+    first, oldest_ms = ledger.unpurged(lane.storage, through)
     through = end.last if first is None else first - 1
-    # A pass that died has purged what it did not count.
-    purged = end.settled if oldest_ms is None else purged
-    return Swept(through=through, purged=purged, oldest_ms=oldest_ms, at_ms=at_ms)
+    return Swept(through=through, settled=end.settled, oldest_ms=oldest_ms)
 
 
 def sweep_at_ms(swept: Swept | None, settings: Settings) -> int | None:
     """Return when the next sweep is due, or None while there is nothing to purge."""
     if settings.retention_ms is None or swept is None or swept.oldest_ms is None:
         return None
-    span_ms = settings.retention_ms // 10
-    return max(swept.oldest_ms + settings.retention_ms + span_ms, swept.at_ms + span_ms)
+    return swept.oldest_ms + settings.retention_ms + settings.retention_ms // 10
 
 
-def _is_owed_to_others(storage: Storage, settled: Submission) -> bool:
-    if settled.parent is None and parse_json(settled.terms)["callback_url"] is None:
-        return False
-    return any(agenda.is_owed(storage, f"{settled.id}/{kind}") for kind in _TOLD)
+def _purge(storage: Storage, settled: Submission, now_ms: int) -> int:
+    """Purge a submission and what had joined it; returns how many that were."""
+    together = [settled]
+    if settled.host_sequence is not None:
+        together += ledger.joined_behind(storage, settled.sequence, JOINS_MAX)
 
-
-def _settled_together(storage: Storage, settled: Submission) -> list[Submission]:
-    """Return a submission and what settled with it as its host; nothing for one that goes with its host."""
-    if settled.host_sequence is None:
-        return [settled]
-    if settled.host_sequence != settled.sequence:
-        return []
-    return [settled, *ledger.joined_behind(storage, settled.sequence, JOINS_MAX)]
-
-
-def _purge(storage: Storage, together: list[Submission], now_ms: int) -> None:
     def step() -> None:
         for each in together:
             conversation_log.purge(storage, each.id)
@@ -107,5 +83,5 @@ def _purge(storage: Storage, together: list[Submission], now_ms: int) -> None:
             if given_up is not None:
                 agenda.remove(storage, given_up)
 
-    if together:
-        storage.commit(step)
+    storage.commit(step)
+    return len(together)

@@ -77,7 +77,7 @@ def find(method: str, path: str) -> Route:
     segments = path.split("/")
     rows = [route for route in ROUTES if _is_match(route, segments)]
     if not rows:
-        raise Refusal(RefusalCode.NOT_FOUND, "there is no such route")
+        raise Refusal(RefusalCode.NOT_FOUND, "there is no such route; /docs lists those there are")
     wanted = "GET" if method == "HEAD" else method
     for route in rows:
         if route.method == wanted:

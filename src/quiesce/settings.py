@@ -8,12 +8,14 @@
 Milliseconds end in `_ms`, bytes in `_bytes_max`, counts in `_max`.
 """
 
+import difflib
 import math
 import re
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from quiesce.ids import canonical_json, digest, parse_json
 
@@ -25,6 +27,8 @@ STORED_VALUE_BYTES_MAX = 2_000_000
 
 CALLBACK_SECRET_MIN = 16
 _JSON_FIELDS = frozenset({"tokens", "callback_origins", "access_audiences", "access_callers"})
+_NAMING = frozenset({"tokens", "access_callers"})
+"""The settings whose keys are callers: digests of tokens, and names."""
 
 Positive = Annotated[int, Field(gt=0)]
 Roles = Annotated[
@@ -63,13 +67,13 @@ class AccessCaller(BaseModel):
 def _named_in_lower_case(callers: Mapping[str, AccessCaller]) -> Mapping[str, AccessCaller]:
     """Check each name, and write e-mail addresses in the one way in which they are looked up."""
     named: dict[str, AccessCaller] = {}
-    for name, caller in callers.items():
+    for place, (name, caller) in enumerate(callers.items(), start=1):
         if len(name) > CALLER_NAME_MAX or not CALLER_NAME.fullmatch(name):
-            message = f"{name[:100]!r} is no e-mail address, no domain as in '*@example.com', and no common name"
+            message = f"name {place} is no e-mail address, no domain as in '*@example.com', and no common name"
             raise ValueError(message)
         key = name.lower() if "@" in name else name
         if key in named:
-            message = f"{key!r} stands there twice"
+            message = f"name {place} stands there twice"
             raise ValueError(message)
         named[key] = caller
     return named
@@ -201,7 +205,7 @@ class Settings(BaseModel):
 def parse_settings(environment: Mapping[str, str]) -> Settings:
     """Parse the `QUIESCE_` variables of an environment.
 
-    Raises ValueError whose message names every variable that is wrong and why.
+    Raises ValueError whose message names every variable that is wrong and why, and no caller: anybody may read it.
     """
     values: dict[str, object] = {}
     for name, text in environment.items():
@@ -212,7 +216,7 @@ def parse_settings(environment: Mapping[str, str]) -> Settings:
         return Settings.model_validate(values)
     except ValidationError as error:
         problems = "; ".join(
-            f"{PREFIX}{str(found['loc'][0]).upper()}{_path(found['loc'][1:])}: {found['msg']}"
+            f"{PREFIX}{str(found['loc'][0]).upper()}{_path(found['loc'], values)}: {_problem(found)}"
             if found["loc"]
             else found["msg"]
             for found in error.errors(include_url=False)
@@ -230,5 +234,19 @@ def _parse_json_field(field: str, text: str) -> object:
         ) from None
 
 
-def _path(inner: tuple[int | str, ...]) -> str:
+def _problem(found: ErrorDetails) -> str:
+    """Say what is wrong; of a name that does not exist, which one may have been meant."""
+    if found["type"] != "extra_forbidden" or len(found["loc"]) > 1:
+        return found["msg"]
+    near = difflib.get_close_matches(str(found["loc"][0]), Settings.model_fields, n=1)
+    meant = f" ({PREFIX}{near[0].upper()} may be meant)" if near else ""
+    return f"there is no such setting{meant}"
+
+
+def _path(loc: tuple[int | str, ...], values: Mapping[str, object]) -> str:
+    """Write where in a setting something is wrong: a caller by its place, because anybody may read this."""
+    field, *inner = loc
+    named = values.get(str(field))
+    if field in _NAMING and isinstance(named, dict) and inner and inner[0] in named:
+        inner[0] = list(named).index(inner[0]) + 1
     return "".join(f".{part}" for part in inner)

@@ -12,7 +12,7 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from quiesce import conversation_log, ledger, maintenance, operations, wake
+from quiesce import conversation_log, ledger_facts, maintenance, operations, wake
 from quiesce.errors import Refusal, RefusalCode
 from quiesce.ids import ConversationId
 from quiesce.invariants import BROKEN_MAX, Checker
@@ -104,19 +104,19 @@ class _Check:
             pass
         while self._take_rows():
             pass
-        self.checker.read_rows(ledger.facts_at(storage, self.open_places))
+        self.checker.read_rows(ledger_facts.facts_at(storage, self.open_places))
         self.checker.finish(self._standing(alarm_at_ms))
 
     def _take_records(self) -> int:
         storage = self.lane.storage
         page = conversation_log.page(storage, self.checker.sequence, RECORDS_MAX, BYTES_MAX)
         owners = {each.submission for each in page if each.submission is not None}
-        rows = {each.id: each for each in ledger.facts_of(storage, owners)}
+        rows = {each.id: each for each in ledger_facts.facts_of(storage, owners)}
         self.checker.read_records(page, rows)
         return len(page)
 
     def _take_rows(self) -> int:
-        rows = ledger.facts(self.lane.storage, self.place, ROWS_MAX)
+        rows = ledger_facts.facts(self.lane.storage, self.place, ROWS_MAX)
         for row in rows:
             self.place = row.sequence
             if row.state != State.SETTLED:

@@ -21,6 +21,8 @@ from quiesce.ids import canonical_json
 from quiesce.settings import Settings
 from quiesce.testing import Deployment
 
+pytestmark = pytest.mark.slow
+
 
 def problems_of(text: str) -> list[str]:
     return verify_bundle.verify(io.BytesIO(text.encode())).problems

@@ -19,6 +19,8 @@ from quiesce.laws import Law
 from quiesce.settings import Settings
 from quiesce.testing import Conversation, Deployment
 
+pytestmark = pytest.mark.slow
+
 type Deed = Callable[[Conversation], None]
 
 

@@ -19,6 +19,8 @@ import verify_bundle
 from bundles.helpers.asking import export, laws, lines
 from bundles.helpers.scenes import deployed, put_back, talked, tamper
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(verify_bundle.__file__)
 HEADER, SUBMISSIONS, FIRST = 1, 2, 9
 """The lines of the header, of the first submission and of the first record."""

@@ -28,10 +28,14 @@ TERMS: dict[str, Any] = {
 
 
 def child_of(
-    parent: SubmissionId, operation: str = "child", principal: str = PRINCIPAL
+    parent: SubmissionId,
+    operation: str = "child",
+    principal: str = PRINCIPAL,
+    *,
+    root: str = "one",
 ) -> tuple[ConversationId, SubmissionId]:
     """Derive, independently of the engine's row, where the child of a delegation lives."""
-    conversation = ConversationId(f"one~child-{digest(f'{parent}/{operation}')[:32]}")
+    conversation = ConversationId(f"{root}~child-{digest(f'{parent}/{operation}')[:32]}")
     return conversation, submission_id(conversation, principal, child_key(parent, operation))
 
 

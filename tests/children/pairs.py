@@ -126,7 +126,7 @@ class Pair:
         """Make a conversation, and derive where the child of its first submission will live."""
         parent = Stage(server, client, outside_server)
         root = submission_id(ConversationId(parent.name), PRINCIPAL, "key")
-        name, submission = child_of(root, "child", PRINCIPAL)
+        name, submission = child_of(root, "child", PRINCIPAL, root=parent.name)
         child = Stage(server, client, outside_server, name=name, submissions=[submission])
         return cls(parent, child)
 

@@ -22,6 +22,8 @@ from quiesce.settings import Settings, parse_settings
 from quiesce.testing import Conversation
 from quiesce.testing.network import Post
 
+pytestmark = pytest.mark.slow
+
 URL = "https://example.com/hook?x=1"
 SECRET = TERMS["callback_secret"]
 

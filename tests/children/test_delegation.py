@@ -21,6 +21,8 @@ from quiesce.ids import CONVERSATION_ID, SubmissionId
 from quiesce.states import State
 from quiesce.testing import Conversation
 
+pytestmark = pytest.mark.slow
+
 
 def settled(deployment: Family, lane: Conversation, submission: SubmissionId) -> Any:
     """Let everything come to its end, and return the result."""

@@ -20,6 +20,8 @@ from quiesce.states import State
 from quiesce.testing import Conversation
 from quiesce.testing.network import Fate
 
+pytestmark = pytest.mark.slow
+
 
 def unreachable(kind: str) -> Any:
     def rule(_name: str, call: Call) -> Fate:

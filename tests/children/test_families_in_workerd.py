@@ -116,7 +116,7 @@ def test_a_family_whose_process_is_killed_here_converges(
 
 def test_a_child_that_may_have_charged_is_never_charged_again(pair: Pair) -> None:
     """The child dies between the charge and its record: it is unknown, its parent waits, and a person says."""
-    pair.child.arm("step:before", "abort", AT_A_TIME)
+    pair.child.arm("step:before", "abort")
     pair.parent.in_background(lambda: pair.start("charge"))
     pair.child.until_state("unknown")
     pair.parent.until_state("suspended")

@@ -33,6 +33,8 @@ from quiesce.states import OutcomeKind, State
 from quiesce.testing import Conversation, Crashed, network
 from quiesce.testing.network import Fate
 
+pytestmark = pytest.mark.slow
+
 CALLS = [str(each.model_fields["kind"].default) for each in get_args(Call.__value__)]
 FATES: list[Fate] = ["lost", "answer-lost", "twice", "late"]
 

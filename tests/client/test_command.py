@@ -4,6 +4,9 @@ Not tested here: the live picture, beyond that it draws; that was looked at on a
 """
 
 import io
+import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,6 +35,8 @@ from quiesce.cli import session, watching
 from quiesce.cli.main import app
 from quiesce.cli.session import Options, Session
 from quiesce.client import Client
+
+pytestmark = pytest.mark.slow
 
 type Quiesce = Callable[..., Result]
 
@@ -69,6 +74,14 @@ def test_help_names_every_command_and_shows_what_to_try(quiesce: Quiesce) -> Non
         assert f"quiesce {name}" in own.stdout
         assert "--conversation" in own.stdout
     assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_the_command_runs_from_its_sources_where_no_script_is_installed() -> None:
+    shown = subprocess.run(
+        [sys.executable, "-m", "quiesce.cli", "--version"],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    assert shown.stdout.startswith("quiesce")
 
 
 def test_options_of_every_command_stand_before_it_or_behind_it(quiesce: Quiesce) -> None:
@@ -158,7 +171,33 @@ def test_a_refusal_says_which_limit_and_what_to_do(quiesce: Quiesce) -> None:
     assert result.stdout == ""
     assert "refused: why (queue-full, HTTP 429)" in result.stderr
     assert "limit QUEUE_DEPTH_MAX: 257 of 256" in result.stderr
-    assert "What to do: Wait until" in result.stderr
+    assert "What to do: See what the queue waits for" in result.stderr
+
+
+def test_what_takes_a_conversation_and_nothing_else_takes_it_without_an_option(
+    quiesce: Quiesce,
+) -> None:
+    for name, *rest in (("ls",), ("records",), ("verify",), ("export",), ("lane",)):
+        told = Told(problem(404, "not-found"))
+        assert quiesce(told, name, *rest, "named", "-c", "other").exit_code == 1
+        assert "/v1/conversations/named" in told.requests[0].url.path
+
+
+def test_a_pause_that_a_deployment_asks_for_is_told(quiesce: Quiesce) -> None:
+    told = Told(problem(429, "queue-full", "7"), ok(receipt()))
+    result = quiesce(told, "submit", "-c", "c", "echo", "1")
+    assert result.exit_code == 0
+    assert "trying again in 7 s" in result.stderr
+    assert "trying" not in result.stdout
+    told = Told(problem(429, "queue-full", "7"), ok(receipt()))
+    assert "trying" not in quiesce(told, "submit", "-c", "c", "echo", "1", "--json").stderr
+
+
+def test_how_a_settled_submission_ended_is_said_in_a_few_words(quiesce: Quiesce) -> None:
+    refused = problem(409, "already-settled", settlement=settlement())
+    result = quiesce(Told(refused), "abort", "-c", "c", "sub_1")
+    assert f"settlement: completed, settled at {TIME}" in result.stderr
+    assert "rows_read" not in result.stderr
 
 
 def test_a_refusal_for_a_program_is_the_problem_document(quiesce: Quiesce) -> None:
@@ -246,7 +285,7 @@ def test_an_operation_that_is_left_out_is_taken_only_if_it_can_be_no_other(
     assert told.requests[1].url.path.endswith("/approvals/ask")
     first = explanation()["open_operations"][0]
     for operations, said in (
-        ([], "has no open approval: it waits"),
+        ([], "has no undecided approval: it waits"),
         ([first, {**first, "operation": "other"}], "name one of ask, other"),
     ):
         told = Told(ok(explanation(open_operations=operations)))
@@ -378,6 +417,27 @@ def test_doctor_names_what_is_wrong_and_what_to_do(
 def test_doctor_says_what_a_token_without_a_role_cannot_do(quiesce: Quiesce) -> None:
     shown = quiesce(doctor_told(role=problem(403, "forbidden")), "doctor").stdout
     assert "without decide, no approve, deny, resolve" in shown
+
+
+def test_doctor_tells_a_path_too_many_from_a_deployment_that_is_not_well(quiesce: Quiesce) -> None:
+    told = doctor_told(health=problem(404, "not-found"))
+    shown = quiesce(told, "doctor").stdout
+    assert "not at this path" in shown
+    assert "Correct the URL" in shown
+
+
+def test_a_command_that_is_too_long_for_a_terminal_can_be_copied(quiesce: Quiesce) -> None:
+    waiting = {"kind": "resolution", "since": TIME, "operation": "charge-the-card", "url": "/x"}
+    name = f"sub_{'1' * 32}"
+    told = Told(ok(status(submission=name, state="unknown", waiting_for=waiting)))
+    lines = quiesce(told, "show", "-c", "chat-1", name).stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    begin = next(place for place, line in enumerate(lines) if "quiesce resolve" in line)
+    assert lines[begin].rstrip().endswith(" \\")
+    copied = "\n".join(line.rstrip() for line in lines[begin : begin + 2])
+    assert shlex.split(copied.replace("\\\n", "")) == [
+        "quiesce", "resolve", "-c", "c", name, "completed", "charge-the-card", "--result", "JSON",
+    ]  # fmt: skip
 
 
 def test_times_are_said_in_utc(quiesce: Quiesce) -> None:

@@ -23,7 +23,7 @@ ALL = 100
 
 
 def places(storage: Storage, after: int, until_ms: int, limit: int = ALL) -> list[int]:
-    return [each.sequence for each in ledger.settled_until(storage, after, until_ms, limit)]
+    return [each.sequence for each in ledger.purgeable(storage, after, until_ms, limit)]
 
 
 async def check_a_purge_takes_the_payloads_of_one_submission_and_leaves_their_identities(
@@ -89,15 +89,25 @@ async def check_what_was_settled_by_an_instant_is_found_in_bounded_pages(
     assert ledger.unpurged(storage, 5) == (None, None)
 
 
-async def check_an_owed_message_is_found_by_what_it_is_about(open_storage: OpenStorage) -> None:
-    storage = await conversation(open_storage, row(1, State.SETTLED))
-    subject = f"{identity(1)}/{MessageKind.CALLBACK}"
-    assert not agenda.is_owed(storage, subject)
-    storage.commit(lambda: outbox.owe(storage, MessageKind.CALLBACK, identity(1), NOW))
-    assert agenda.is_owed(storage, subject)
-    (entry,) = agenda.due(storage, NOW, ALL)
-    storage.commit(lambda: outbox.bury(storage, outbox.message_of(entry), "no answer"))
-    assert not agenda.is_owed(storage, subject), "what was given up is not owed"
+async def check_what_is_owed_to_others_cannot_be_purged_nor_what_it_had_joined(
+    open_storage: OpenStorage,
+) -> None:
+    rows = [row(place, State.SETTLED, settled_at_ms=NOW + place) for place in (1, 4)]
+    family = [row(place, State.SETTLED, settled_at_ms=NOW, host_sequence=2) for place in (2, 3)]
+    storage = await conversation(open_storage, *rows, *family)
+    assert places(storage, 0, NOW + 9) == [1, 2, 4], "what has joined goes with its host"
+    for owed in (1, 3):
+        storage.commit(
+            lambda owed=owed: outbox.owe(storage, MessageKind.CALLBACK, identity(owed), NOW)
+        )
+    assert places(storage, 0, NOW + 9) == [4]
+    assert ledger.unpurged(storage, 0) == (1, NOW + 4)
+    assert [each.sequence for each in ledger.joined_behind(storage, 2, ALL)] == [3]
+    for entry in agenda.due(storage, NOW, ALL):
+        message = outbox.message_of(entry)
+        storage.commit(lambda message=message: outbox.bury(storage, message, "no answer"))
+    assert places(storage, 0, NOW + 9) == [1, 2, 4], "what was given up is not owed"
+    assert ledger.unpurged(storage, 0) == (1, NOW)
 
 
 PURGING: tuple[Check, ...] = tuple(

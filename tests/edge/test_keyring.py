@@ -70,6 +70,13 @@ def test_3_without_keys_they_are_asked_for_at_once_and_then_every_five_seconds()
     assert step(failed, 5_000) is Step.ASK
 
 
+def test_3_a_clock_that_was_set_back_keeps_nobody_waiting() -> None:
+    left_behind = FRESH.asking(GIVEN_MS)
+    assert step(left_behind, -HOUR_MS, "new") is Step.ASK
+    assert step(FRESH, -HOUR_MS) is Step.ASK
+    assert step(FRESH, -DAY_MS, "new") is Step.ASK
+
+
 def test_4_a_stale_key_is_used_between_two_askings_for_a_day() -> None:
     failed = FRESH.asking(GIVEN_MS + HOUR_MS - 5_000).failed(GIVEN_MS + HOUR_MS)
     assert step(failed, HOUR_MS + MINUTE_MS - 1) is Step.USE

@@ -31,6 +31,7 @@ BOOKS = (
     "wake",
     "agenda",
     "ledger",
+    "ledger_facts",
     "conversation_log",
     "operations",
     "signals",
@@ -134,6 +135,7 @@ CALLERS = (
     "cli.operating",
     "cli.auditing",
     "cli.main",
+    "cli.__main__",
 )
 """The programs that call a deployment from outside."""
 ORDER = (*WORKER, *TESTING, *CALLERS)

@@ -25,6 +25,7 @@ PURE_LIBRARIES = frozenset(
     {
         "collections",
         "dataclasses",
+        "difflib",
         "functools",
         "enum",
         "hashlib",

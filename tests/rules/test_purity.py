@@ -81,6 +81,7 @@ SQL_MODULES = {
     "schema",
     "agenda",
     "ledger",
+    "ledger_facts",
     "conversation_log",
     "operations",
     "signals",

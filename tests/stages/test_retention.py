@@ -49,7 +49,13 @@ def agents() -> list[Agent]:
         await run.signal("begin")
         return len(await run.inbox())
 
-    return [echo, waiting, hosting]
+    delegating = Agent("delegating", input=Any)
+
+    @delegating.handler
+    async def delegate(run: Run, value: Any) -> Any:
+        return (await run.delegate("waiting", value)).result
+
+    return [echo, waiting, hosting, delegating]
 
 
 async def _said(value: Any) -> Any:
@@ -121,6 +127,19 @@ def test_the_old_key_is_answered_by_the_tombstone_and_never_runs_again() -> None
         assert conflict.value.code is RefusalCode.IDEMPOTENCY_CONFLICT
         deployment.run_until_quiet()
         assert lane.records() == before
+
+
+def test_nothing_is_kept_of_a_callback_url_that_was_purged_but_its_digest() -> None:
+    url = f"{HOOK}/told?token=of-the-customer"
+    with kept() as (deployment, lane):
+        settle(lane, callback_url=url)
+        deployment.advance(SWEPT_BY_MS)
+        assert "of-the-customer" not in everything(lane)
+        gone(lambda: settle(lane, callback_url=url))
+        for other in (None, f"{HOOK}/elsewhere"):
+            with pytest.raises(Refusal) as conflict:
+                settle(lane, callback_url=other)
+            assert conflict.value.facts["differing"] == ["callback_url"]
 
 
 def test_every_command_about_what_was_purged_is_refused_with_the_tombstone() -> None:
@@ -212,7 +231,7 @@ def test_a_sweep_is_bounded_and_goes_on_until_all_is_purged() -> None:
         assert lane.alarm_at_ms is None
         swept = lane.generation().swept
         assert swept is not None
-        assert (swept.through, swept.purged, swept.oldest_ms) == (many, many, None)
+        assert (swept.through, swept.settled, swept.oldest_ms) == (many, many, None)
 
 
 def test_a_retention_costs_no_row_until_it_purges() -> None:
@@ -331,22 +350,37 @@ def test_a_signal_that_nobody_took_goes_with_what_it_was_for() -> None:
         assert SECRET not in everything(lane)
 
 
-@pytest.mark.parametrize(
-    ("oldest_ms", "swept_ms", "due_ms"),
-    [
-        (None, 0, None),
-        (0, 0, SWEPT_BY_MS),
-        (0, SWEPT_BY_MS, SWEPT_BY_MS + RETENTION_MS // 10),
-        (SWEPT_BY_MS, 5, 2 * SWEPT_BY_MS),
-    ],
-)
-def test_a_sweep_is_due_a_tenth_late_and_never_sooner_than_that_after_the_last(
-    oldest_ms: int | None, swept_ms: int, due_ms: int | None
-) -> None:
-    """What a sweep had to leave, because it is owed to others, does not keep the lane awake."""
-    swept = Swept(oldest_ms=oldest_ms, at_ms=swept_ms)
-    assert sweep_at_ms(swept, SETTINGS) == due_ms
-    assert sweep_at_ms(swept, Settings()) is None
+def test_what_is_owed_to_an_unreachable_parent_wakes_nobody_for_a_sweep() -> None:
+    """Messages to parents are never given up, so what cannot be purged must not be looked for again and again."""
+
+    def woken(settings: Settings) -> int:
+        with kept(settings) as (deployment, lane):
+            lane.submit("delegating", SECRET)
+            deployment.advance(1_000)
+            (child,) = [each for each in deployment if each.name != lane.name]
+            deployment.network.rule = lambda conversation, _text: (
+                "lost" if conversation == lane.name else "arrives"
+            )
+            listed = next(each.submission for each in child.records() if each.submission)
+            child.approve(listed, "may-it")
+            deployment.advance(60_000)
+            before = child.wakes
+            deployment.advance(DAY_MS)
+            assert child.settlement(listed).result is True, "it is owed"
+            deployment.network.rule = lambda _conversation, _text: "arrives"
+            deployment.advance(DAY_MS)
+            if settings.retention_ms is not None:
+                gone(lambda: child.status(listed))
+                assert child.alarm_at_ms is None
+            return child.wakes - before
+
+    assert woken(Settings(retention_ms=60_000)) <= woken(Settings()) + 2
+
+
+def test_a_sweep_is_due_a_tenth_late() -> None:
+    assert sweep_at_ms(Swept(), SETTINGS) is None
+    assert sweep_at_ms(Swept(oldest_ms=5), SETTINGS) == SWEPT_BY_MS + 5
+    assert sweep_at_ms(Swept(oldest_ms=5), Settings()) is None
 
 
 def test_a_purge_that_dies_at_any_commit_is_finished_by_the_alarm() -> None:
@@ -369,4 +403,4 @@ def sweep(plan: CrashPlan) -> None:
         assert SECRET not in everything(lane)
         swept = lane.generation().swept
         assert swept is not None
-        assert swept.purged == len(submissions), "what a pass that died has purged is counted too"
+        assert (swept.through, swept.oldest_ms) == (len(submissions), None)

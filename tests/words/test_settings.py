@@ -3,6 +3,8 @@
 Not tested: that each limit is kept; that is told where it is.
 """
 
+import re
+
 import pytest
 
 from quiesce.settings import AccessCaller, Settings, Token, parse_settings
@@ -194,6 +196,21 @@ def test_a_misspelt_variable_is_an_error_that_names_it(name: str) -> None:
         parse({name: "1"})
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "RATE_BRUST",
+            "QUIESCE_RATE_BRUST: there is no such setting (QUIESCE_RATE_BURST may be meant)",
+        ),
+        ("ZZZ", "QUIESCE_ZZZ: there is no such setting"),
+    ],
+)
+def test_of_a_misspelt_variable_it_is_said_which_one_may_be_meant(name: str, said: str) -> None:
+    with pytest.raises(ValueError, match=f"wrong: {re.escape(said)}$"):
+        parse({name: "1"})
+
+
 def test_variables_of_others_are_left_alone() -> None:
     assert parse_settings({"OTHER": "x", "quiesce_queue_depth_max": "1"}) == Settings()
 
@@ -337,6 +354,25 @@ def test_callers_are_json_from_a_name_to_a_principal_roles_and_a_prefix() -> Non
 def test_callers_that_are_not_lawful_are_an_error_that_names_the_variable(text: str) -> None:
     with pytest.raises(ValueError, match="QUIESCE_ACCESS_CALLERS"):
         parse({**ACCESS, "ACCESS_CALLERS": text})
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("ACCESS_CALLERS", '{"x":{},"boss@example.com":{"roles":["admin"]}}'),
+        ("ACCESS_CALLERS", '{"x":{},"boss@example.com@":{}}'),
+        ("ACCESS_CALLERS", '{"boss@example.com":{},"Boss@example.com":{}}'),
+        ("TOKENS", f'{{"x":{{"principal":"p"}},"{DIGEST}":{{"principal":"p","roles":["admin"]}}}}'),
+    ],
+)
+def test_what_is_wrong_with_a_caller_is_told_by_its_place_and_never_by_its_name(
+    name: str, text: str
+) -> None:
+    """Whoever asks a deployment whose settings are wrong is answered with this, token or none."""
+    with pytest.raises(ValueError, match=f"QUIESCE_{name}(.2|: .*name 2)") as raised:
+        parse({**ACCESS, name: text})
+    assert "boss" not in str(raised.value).lower()
+    assert DIGEST not in str(raised.value)
 
 
 @pytest.mark.parametrize("text", ["tag", '"tag"', '[""]', "[1]", "{}"])

@@ -1,1 +1,1 @@
-"""The command `quiesce`: the client of `quiesce.client` on a terminal. `pip install quiesce[cli]`."""
+"""The command `quiesce`: the client of `quiesce.client` on a terminal. It needs the extra `cli`."""

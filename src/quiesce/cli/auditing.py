@@ -17,18 +17,13 @@ from pydantic_core import from_json
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from quiesce.cli import screens
-from quiesce.cli.session import Session, command
+from quiesce.cli.session import Named, Session, command
 from quiesce.cli.troubles import ExitCode
 from quiesce.client import BadArgument
 
 PANEL = "Operation"
 HEADER, RECORD, END = (b'{"type":"%b"' % kind for kind in (b"header", b"record", b"end"))
 app = typer.Typer()
-
-Named = Annotated[
-    str | None,
-    typer.Argument(metavar="[CONVERSATION]", help="Which one; -c's without it."),
-]
 
 
 @command(
@@ -43,7 +38,7 @@ def verify(session: Session, name: Named = None) -> None:
     Every digest, the chain, the order of its work, the ledger against the log. Nothing is written. Ends with 1 if
     a law is broken.
     """
-    found = session.client.verify(name or session.conversation)
+    found = session.client.verify(session.named(name))
     if session.is_json:
         session.emit(found.document)
     else:
@@ -72,7 +67,7 @@ def export(
     `scripts/verify_bundle.py FILE` checks it without the deployment. A file of that name is replaced once the
     bundle is whole, and left alone if it does not become so.
     """
-    bundle = session.client.export(name or session.conversation)
+    bundle = session.client.export(session.named(name))
     lines = _shown(session, bundle, is_read_here=output is None and session.out.is_terminal)
     if output is None:
         for line in lines:

@@ -20,7 +20,7 @@ app = typer.Typer()
 OperationId = Annotated[
     str | None,
     typer.Argument(
-        metavar="[OPERATION]",
+        metavar="OPERATION",
         help="Which one, as `quiesce explain` names it; needed if several are open.",
     ),
 ]
@@ -131,7 +131,7 @@ def signal(
     payload: Annotated[
         JSON | None,
         typer.Argument(
-            metavar="[PAYLOAD]", parser=json_value, help="JSON, @FILE or -; null without it."
+            metavar="PAYLOAD", parser=json_value, help="JSON, @FILE or -; null without it."
         ),
     ] = None,
     *,
@@ -194,6 +194,9 @@ def _done(session: Session, found: Status, what: str) -> None:
     session.show(screens.status(found, session.age_s))
 
 
+NOUNS = {"approval": "undecided approval", "unknown": "call whose outcome is unknown"}
+
+
 def _only_one(session: Session, submission: str, wanted: str) -> str:
     """Find the one operation that can be meant: an approval that is undecided, or a call that is unknown."""
     explained = session.client.explain_one(session.conversation, submission)
@@ -201,7 +204,7 @@ def _only_one(session: Session, submission: str, wanted: str) -> str:
     if len(found) == 1:
         return found[0].operation
     if not found:
-        raise BadArgument(f"{submission} has no open {wanted}: {explained.why}")
+        raise BadArgument(f"{submission} has no {NOUNS[wanted]}: {explained.why}")
     names = ", ".join(each.operation for each in found)
     raise BadArgument(f"{submission} has several: name one of {names}")
 

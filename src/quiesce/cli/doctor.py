@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import typer
+from rich.table import Table
 from rich.text import Text
 
 from quiesce.cli.session import Session, command
@@ -22,13 +23,14 @@ from quiesce.client.calls import ROLE_PROBES, Role
 PANEL = "Operation"
 SKEW_S_MAX = 5.0
 LATENCY_S_MAX = 1.0
+UNKNOWN = "unauthenticated"
 app = typer.Typer()
 
 NEEDS: dict[Role, str] = {
     "submit": "submit, signal, abort",
-    "observe": "watch, ls, show, explain, records, owed, lane",
+    "observe": "agents, watch, ls, show, explain, records, owed, lane, verify, export",
     "decide": "approve, deny, resolve",
-    "operate": "retry, pass",
+    "operate": "retry, skip, pass",
 }
 MARKS = {"ok": ("ok  ", "green"), "note": ("note", "yellow"), "wrong": ("WRONG", "bold red")}
 
@@ -74,12 +76,21 @@ def doctor(session: Session) -> None:
 
 def _print(session: Session, finding: Finding) -> None:
     mark, style = MARKS[finding.level]
-    line = Text.assemble(
-        (f"{mark:<6}", style), (f"{finding.check:<13}", "bold"), plain(finding.found)
-    )
-    session.out.print(line, soft_wrap=True)
+    said = Text(plain(finding.found))
     if finding.remedy is not None:
-        session.out.print(Text(f"{'':19}{finding.remedy}", style="dim"), soft_wrap=True)
+        said.append(f"\n{finding.remedy}", style="dim")
+    if session.out.is_terminal:
+        row = Table.grid()
+        row.add_column(width=6)
+        row.add_column(width=13)
+        row.add_column(overflow="fold")
+        row.add_row(Text(mark, style=style), Text(finding.check, style="bold"), said)
+        session.out.print(row)
+        return
+    for begin, line in zip(
+        (f"{mark:<6}{finding.check:<13}", " " * 19), said.split("\n"), strict=False
+    ):
+        session.out.print(Text.assemble(begin, line), soft_wrap=True)
 
 
 def examine(session: Session) -> Iterator[Finding]:
@@ -128,6 +139,13 @@ def _unwell(error: QuiesceError) -> Finding:
                 f"no answer: {error}",
                 "Start it (`scripts/dev` on this machine, `pywrangler deploy` elsewhere), or correct the URL.",
                 ExitCode.UNREACHABLE,
+            )
+        case Refused(code="not-found"):
+            return Finding(
+                "health",
+                "wrong",
+                f"Quiesce answers, but not at this path: {error.detail}",
+                "Correct the URL: it ends with the host and its port, where the deployment has no path of its own.",
             )
         case Refused():
             return Finding(
@@ -178,7 +196,9 @@ def _token(session: Session) -> Generator[Finding, None, list[Role]]:
         yield Finding(
             "token",
             "wrong",
-            f"{given}: {refused.detail}",
+            f"{given}: this deployment knows no such token"
+            if refused.code == UNKNOWN
+            else f"{given}: {refused.detail}",
             "Put its SHA-256 into the deployment's QUIESCE_TOKENS (`printf %s TOKEN | sha256sum`), or set"
             " QUIESCE_TOKEN to one that is there.",
         )

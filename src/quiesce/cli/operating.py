@@ -7,7 +7,7 @@ import typer
 
 from quiesce.cli import screens
 from quiesce.cli.deciding import WithReason
-from quiesce.cli.session import Session, command
+from quiesce.cli.session import Named, Session, command
 from quiesce.cli.troubles import ExitCode, tell
 from quiesce.client import Explanation, Refused
 
@@ -26,7 +26,7 @@ def explain(
     session: Session,
     submission: Annotated[
         str | None,
-        typer.Argument(metavar="[SUBMISSION]", help="Only this one; all that are open without it."),
+        typer.Argument(metavar="SUBMISSION", help="Only this one; all that are open without it."),
     ] = None,
 ) -> None:
     """Say why each open submission is where it is.
@@ -54,7 +54,7 @@ def owed(
     session: Session,
     conversations: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[CONVERSATION]...", help="Which ones; -c's without any."),
+        typer.Argument(metavar="CONVERSATION", help="Which ones; -c's without any."),
     ] = None,
 ) -> None:
     """List what is open in several conversations, the oldest first."""
@@ -79,10 +79,10 @@ def owed(
         raise typer.Exit(ExitCode.REFUSED)
 
 
-@command(app, "lane", panel=PANEL, examples=["quiesce lane -c chat-1"])
-def lane(session: Session) -> None:
+@command(app, "lane", panel=PANEL, examples=["quiesce lane chat-1"])
+def lane(session: Session, name: Named = None) -> None:
     """Show a conversation: its queue, what blocks it, its alarm."""
-    found = session.client.lane(session.conversation)
+    found = session.client.lane(session.named(name))
     if session.is_json:
         session.emit(found.document)
     else:

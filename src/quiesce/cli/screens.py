@@ -2,10 +2,12 @@
 
 import shlex
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from textwrap import wrap
 from typing import Any, Literal
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -14,6 +16,7 @@ from quiesce.cli.wording import (
     FRESHNESS_STYLES,
     OUTCOME_STYLES,
     STATE_STYLES,
+    counted,
     duration,
     json_block,
     json_line,
@@ -60,8 +63,21 @@ def indented(renderable: RenderableType) -> Padding:
 
 
 def command_line(command: str | None) -> tuple[RenderableType, ...]:
-    """Show the command that moves a wait, on a line that can be copied."""
-    return () if command is None else (indented(Text(plain(command), style="cyan")),)
+    """Show the command that moves a wait; it can be copied, also where it takes more than one line."""
+    return () if command is None else (indented(Command(plain(command))),)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command of a shell, broken as a shell allows it."""
+
+    text: str
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = wrap(
+            self.text, options.max_width - 2, break_long_words=False, break_on_hyphens=False
+        )
+        yield Text(" \\\n".join(lines), style="cyan")
 
 
 def listing(*columns: str) -> Table:
@@ -119,7 +135,7 @@ def command_for(conversation: str, submission: str, wait: Wait | None) -> str | 
 def cost_line(cost: Cost) -> str:
     """Say what something has cost."""
     return (
-        f"{cost.wakes} wakes, {cost.rows_read} rows read, {cost.rows_written} written,"
+        f"{counted(cost.wakes, 'wake')}, {counted(cost.rows_read, 'row')} read, {cost.rows_written} written,"
         f" {cost.active_ms} ms, ${cost.usd:.6f}"
     )
 
@@ -133,7 +149,7 @@ def submissions(found: Iterable[Status]) -> Table:
             state = styled(each.settlement.outcome, OUTCOME_STYLES)
         waits = "" if each.waiting_for is None else wait_line(each.waiting_for)
         if each.attempts:
-            waits = f"{waits} ({each.attempts} failed attempts)".strip()
+            waits = f"{waits} ({counted(each.attempts, 'failed attempt')})".strip()
         table.add_row(str(each.sequence), plain(each.submission), plain(each.agent), state, waits)
     return table
 
@@ -212,15 +228,17 @@ def explanation(found: Explanation) -> RenderableType:
 
 def owed(found: Iterable[Explanation]) -> Table:
     """List what is open in several conversations."""
-    table = listing("conversation", "submission", "state", "waits for", "age")
+    table = listing("conversation", "submission", "waits for", "age")
     for each in found:
         wait = each.waiting_for
         age = Text(duration(each.age_ms / 1_000), style=FRESHNESS_STYLES.get(each.freshness, ""))
         table.add_row(
             plain(each.conversation),
             plain(each.submission),
-            styled(each.state, STATE_STYLES),
-            plain(each.why) if wait is None else wait_line(wait),
+            Text(
+                plain(each.why) if wait is None else wait_line(wait),
+                style=STATE_STYLES.get(each.state, ""),
+            ),
             age,
         )
     return table
@@ -232,7 +250,7 @@ def record_line(record: Record) -> Text:
     line.append(f"{record.sequence:>5}  ", style="dim")
     line.append(f"{short_moment(record.created_at)}  ", style="dim")
     line.append(f"{plain(record.kind):<21}", style="bold")
-    line.append(brief(record.payload))
+    line.append("purged" if record.payload is None else brief(record.payload))
     return line
 
 
@@ -324,7 +342,7 @@ def maintenance(found: Maintenance) -> RenderableType:
 def verification(found: Verification) -> RenderableType:
     """Show whether a conversation keeps its laws, and which it breaks."""
     checked, tail = found.checked, found.tail
-    read = f"{checked.records} records and {checked.submissions} submissions checked"
+    read = f"{counted(checked.records, 'record')} and {counted(checked.submissions, 'submission')} checked"
     if found.ok:
         sound = Text.assemble((plain(found.conversation), "bold"), " is ", ("sound", "bold green"))
         return Text.assemble(sound, f": {read}, tail {tail.sequence} {plain(tail.digest)}")

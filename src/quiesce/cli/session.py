@@ -20,10 +20,13 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from quiesce.cli.troubles import ExitCode, document_of, exit_code_of, tell
+from quiesce.cli.wording import duration
 from quiesce.client import BadArgument, Client, QuiesceError
 
 PANEL = "Options of every command"
 CONVERSATION_VARIABLE = "QUIESCE_CONVERSATION"
+TOLD_S_MIN = 1.0
+"""A pause that is shorter is not told."""
 
 Url = Annotated[
     str | None,
@@ -52,6 +55,10 @@ Conversation = Annotated[
         help="The conversation that is meant; without it, QUIESCE_CONVERSATION.",
         rich_help_panel=PANEL,
     ),
+]
+Named = Annotated[
+    str | None,
+    typer.Argument(metavar="CONVERSATION", help="Which one; -c's without it."),
 ]
 Json = Annotated[
     bool,
@@ -101,6 +108,10 @@ class Session:
             message = f"name the conversation: -c NAME, or {CONVERSATION_VARIABLE}"
             raise BadArgument(message)
         return self.options.conversation
+
+    def named(self, name: str | None) -> str:
+        """Return the conversation that stands behind the command, or the one that is meant without any."""
+        return name or self.conversation
 
     def age_s(self, at: datetime) -> float:
         """Return how long ago something was."""
@@ -181,13 +192,26 @@ def _help(text: str, examples: Iterable[str]) -> str:
     )
 
 
+def _told(session: Session, sleep: Callable[[float], object]) -> Callable[[float], object]:
+    """Sleep as before, and say so to a person where it takes long."""
+
+    def sleep_and_tell(seconds: float) -> None:
+        if seconds >= TOLD_S_MIN:
+            session.hint(f"not now; trying again in {duration(seconds)}, Ctrl-C gives up")
+        sleep(seconds)
+
+    return sleep_and_tell
+
+
 def run_command(options: Options, act: Callable[[Session], None]) -> None:
     """Run a command, and turn what goes wrong into words and an exit code."""
     err = Console(stderr=True, highlight=False, markup=False)
     try:
         with open_client(options) as client:
             try:
-                act(Session(options, client))
+                session = Session(options, client)
+                client.sleep = _told(session, client.sleep)
+                act(session)
             except QuiesceError as error:
                 if options.is_json:
                     sys.stderr.write(to_json(document_of(error)).decode() + "\n")

@@ -33,7 +33,8 @@ ADVICE: Mapping[str, str] = {
     "unauthenticated": "Set QUIESCE_TOKEN, or --token, to a token whose SHA-256 stands in the deployment's"
     " QUIESCE_TOKENS.",
     "forbidden": "Use a token that may; `quiesce doctor` shows the roles of this one.",
-    "not-found": "Check the conversation and the id: `quiesce ls -c CONVERSATION` lists what there is.",
+    "not-found": "Check the id (`quiesce ls` lists those of a conversation), the name of the conversation, which"
+    " begins with its first submission, and where this was sent (`quiesce doctor`).",
     "method-not-allowed": "This deployment is older or newer than this command: bring both to one version.",
     "idempotency-conflict": "Give new work a new --key, or repeat exactly what the key was used for.",
     "already-settled": "Nothing more can be done to it; `quiesce show` shows how it ended.",
@@ -44,7 +45,8 @@ ADVICE: Mapping[str, str] = {
     "input-too-large": "Keep large data elsewhere, and submit a reference to it.",
     "unsupported-media-type": "Something between here and the deployment changed the request: look for a proxy.",
     "unknown-agent": "`quiesce agents` lists the agents of this deployment.",
-    "queue-full": "Wait until the conversation has caught up (`quiesce lane`), or use another conversation.",
+    "queue-full": "See what the queue waits for (`quiesce lane`), and try again once it has moved;"
+    " or use another conversation.",
     "rate-limited": "Try again later.",
     "corruption": "Stored state breaks a law: tell whoever runs the deployment; repeating this does not help.",
     "unavailable": "Try again in a moment; if it stays so, `quiesce doctor` says more.",
@@ -86,7 +88,7 @@ def tell(error: QuiesceError, console: Console, url: str) -> None:
             advice = "Check --url or QUIESCE_URL: something else seems to answer there."
         case StillOpen():
             _say(console, "still open", str(error))
-            advice = "It goes on by itself: `quiesce watch` or `quiesce show` find it again."
+            advice = "The work is still owed: `quiesce explain` says what it waits for."
         case _:
             _say(console, "error", str(error))
             advice = ""
@@ -108,10 +110,20 @@ def _fact_lines(facts: Mapping[str, Any]) -> list[str]:
         for each in facts.get("errors", ())
     ]
     told = {*LIMIT_FACTS, "errors"}
-    lines += [
-        f"{plain(name)}: {json_line(value)}" for name, value in facts.items() if name not in told
-    ]
+    lines += [f"{plain(name)}: {_fact(value)}" for name, value in facts.items() if name not in told]
     return lines
+
+
+def _fact(value: Any) -> str:
+    """Say a fact in a few words: a settlement or what is left of one by its end, everything else as it stands."""
+    if isinstance(value, dict) and "outcome" in value and "settled_at" in value:
+        ends = (
+            f"{each.removesuffix('_at')} at {value[each]}"
+            for each in ("settled_at", "purged_at")
+            if value.get(each)
+        )
+        return plain(f"{value['outcome']}, {', '.join(ends)}")
+    return plain(value) if isinstance(value, str) else json_line(value)
 
 
 def document_of(error: QuiesceError) -> dict[str, Any]:

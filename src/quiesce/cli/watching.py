@@ -18,7 +18,7 @@ from rich.text import Text
 
 from quiesce.cli import screens
 from quiesce.cli.session import Session
-from quiesce.cli.wording import STATE_STYLES, moment, styled
+from quiesce.cli.wording import STATE_STYLES, counted, moment, styled
 from quiesce.client import Client, Event, Progress, Record, Settlement, Status, StillOpen
 
 SHOWN_MAX = 300
@@ -122,7 +122,7 @@ class Prose:
     def _line(self, found: Status) -> str:
         wait = found.waiting_for
         waits = "" if wait is None else f", waits for {screens.wait_line(wait)}"
-        failed = f", {found.attempts} failed attempts" if found.attempts else ""
+        failed = f", {counted(found.attempts, 'failed attempt')}" if found.attempts else ""
         return f"{found.submission} is {found.state}{waits}{failed}"
 
 

@@ -51,6 +51,11 @@ def duration(seconds: float) -> str:
     return " ".join(said) or "0 s"
 
 
+def counted(count: int, noun: str) -> str:
+    """Say how many there are of something."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def moment(at: datetime | None) -> str:
     """Say an instant to the second."""
     return "" if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S Z")

@@ -7,7 +7,7 @@ import typer
 
 from quiesce.cli import screens
 from quiesce.cli.inputs import JSON, json_value
-from quiesce.cli.session import Session, command
+from quiesce.cli.session import Named, Session, command
 from quiesce.cli.troubles import ExitCode
 from quiesce.cli.watching import watch
 from quiesce.client import Settlement
@@ -150,10 +150,11 @@ def watch_submission(
     app,
     "ls",
     panel=PANEL,
-    examples=["quiesce ls -c chat-1", "quiesce ls -c chat-1 --state suspended --json"],
+    examples=["quiesce ls chat-1", "quiesce ls chat-1 --state suspended --json"],
 )
 def list_submissions(
     session: Session,
+    name: Named = None,
     *,
     state: Annotated[
         State | None, typer.Option(help="Only those in this state.", show_choices=True)
@@ -162,7 +163,7 @@ def list_submissions(
 ) -> None:
     """List the submissions of a conversation, in its order."""
     found = session.client.submissions(
-        session.conversation, state=state, page_size=min(limit, PAGE_MAX)
+        session.named(name), state=state, page_size=min(limit, PAGE_MAX)
     )
     shown = list(islice(found, limit))
     if session.is_json:
@@ -187,10 +188,11 @@ def show(session: Session, submission: SubmissionId) -> None:
     app,
     "records",
     panel=PANEL,
-    examples=["quiesce records -c chat-1", "quiesce records -c chat-1 --after 120 --json"],
+    examples=["quiesce records chat-1", "quiesce records chat-1 --after 120 --json"],
 )
 def records(
     session: Session,
+    name: Named = None,
     *,
     after: Annotated[
         int, typer.Option(metavar="SEQUENCE", min=0, help="Begin behind this record.")
@@ -206,9 +208,10 @@ def records(
 
     It is every fact that was recorded, in order; with --json each with its whole payload and digest.
     """
+    conversation = session.named(name)
     found = (
         record
-        for record in session.client.records(session.conversation, after=after, page_size=PAGE_MAX)
+        for record in session.client.records(conversation, after=after, page_size=PAGE_MAX)
         if submission is None or record.submission == submission
     )
     for record in islice(found, limit):

@@ -4,7 +4,7 @@
         receipt = quiesce.submit("chat-1", "echo", {"hello": "world"})
         settlement = quiesce.wait("chat-1", receipt.submission)
 
-It needs httpx: `pip install quiesce[client]`. No Worker imports it.
+It needs httpx: the extra `client`. No Worker imports it.
 """
 
 from quiesce.client.awaiting import AsyncClient

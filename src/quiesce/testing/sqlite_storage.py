@@ -8,6 +8,7 @@ under workerd.
 """
 
 import asyncio
+import contextlib
 import sqlite3
 from collections.abc import Callable
 from typing import Any, Literal
@@ -62,7 +63,10 @@ class Disk:
     def restore(self, image: bytes) -> None:
         """Replace everything on this disk by an image."""
         self.connection.execute("ROLLBACK")
-        self.connection.deserialize(image)
+        # Copied page by page: a connection that takes an image as its own leaves its statements on freed memory.
+        with contextlib.closing(sqlite3.connect(":memory:")) as source:
+            source.deserialize(image)
+            source.backup(self.connection)
         self.connection.execute("BEGIN")
         self._synced_changes = self.connection.total_changes
 
