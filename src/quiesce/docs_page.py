@@ -179,6 +179,7 @@ const start = async () => {
   const answer = await fetch("openapi.json");
   if (!answer.ok) throw new Error("the description was answered with " + answer.status);
   api = await answer.json();
+  document.getElementById("list").replaceChildren();
   const about = document.getElementById("about"), list = document.getElementById("list");
   const contents = document.getElementById("contents");
   about.append(...prose(api.info.description));
@@ -215,7 +216,7 @@ PAGE = f"""<!doctype html>
 <div id="about" class="about"></div>
 <p class="soft">For programs: <a href="openapi.json">openapi.json</a></p>
 <p id="trouble" role="alert"></p>
-<div id="list"></div>
+<div id="list"><p class="soft">Reading the description…</p></div>
 <noscript><p>This page is made from <a href="openapi.json">openapi.json</a> by a script.</p></noscript>
 </main>
 </div>

@@ -58,14 +58,15 @@ class Rates:
 
 
 def _too_fast(bucket: Bucket, settings: Settings) -> Refusal:
-    rate = settings.rate_per_second
+    rate, burst = settings.rate_per_second, settings.rate_burst
     return Refusal(
         RefusalCode.RATE_LIMITED,
-        f"this principal asks more of this conversation than {rate} times a second, which is RATE_PER_SECOND, and"
-        f" has used up its RATE_BURST of {settings.rate_burst}; try again later",
+        f"this principal has asked this conversation more than {burst} times at once, which is RATE_BURST, and may"
+        f" go on with {rate} a second, which is RATE_PER_SECOND; try again later",
         {
-            "limit": "RATE_PER_SECOND",
-            "maximum": rate,
+            "limit": "RATE_BURST",
+            "actual": burst + 1,
+            "maximum": burst,
             "retry_after_s": max(1, math.ceil((1 - bucket.tokens) / rate)),
         },
     )

@@ -243,6 +243,23 @@ def test_lists_are_tables_for_people_and_lines_for_programs(quiesce: Quiesce) ->
     assert len(told.requests) == 1
 
 
+def test_what_was_purged_is_listed_with_its_outcome(quiesce: Quiesce) -> None:
+    tombstone = {
+        "conversation": "c",
+        "submission": "sub_1",
+        "sequence": 1,
+        "accepted_at": TIME,
+        "outcome": "failed",
+        "settled_at": TIME,
+        "purged_at": TIME,
+    }
+    told = Told(page(status(state="settled", waiting_for=None, tombstone=tombstone)))
+    assert quiesce(told, "ls", "-c", "c").stdout.splitlines()[1].split()[-2:] == [
+        "failed",
+        "purged",
+    ]
+
+
 def test_text_from_a_deployment_is_never_markup(quiesce: Quiesce) -> None:
     said = "[red]over[/red] [/]"
     waiting = {"kind": "approval", "since": TIME, "operation": said, "url": "/x"}

@@ -60,8 +60,8 @@ def test_the_refusal_says_when_there_will_be_a_token() -> None:
     with pytest.raises(Refusal) as refused:
         rates.take("ann", slow, NOW_MS)
     assert refused.value.code is RefusalCode.RATE_LIMITED
-    assert refused.value.facts["limit"] == "RATE_PER_SECOND"
-    assert refused.value.facts["maximum"] == 1
+    facts = refused.value.facts
+    assert (facts["limit"], facts["actual"], facts["maximum"]) == ("RATE_BURST", 2, 1)
     assert refused.value.facts["retry_after_s"] == 1
     rates.take("ann", slow, NOW_MS + 1_000)
 

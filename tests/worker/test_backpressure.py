@@ -48,7 +48,8 @@ def test_a_principal_that_asks_too_fast_is_refused_and_nothing_is_written(
         assert response.status_code == 429
         problem = response.json()
         assert problem["code"] == "rate-limited"
-        assert (problem["limit"], problem["maximum"]) == ("RATE_PER_SECOND", RATE)
+        numbers = (problem["limit"], problem["actual"], problem["maximum"])
+        assert numbers == ("RATE_BURST", BURST + 1, BURST)
         assert 1 <= int(response.headers["retry-after"]) <= 2
     assert standing(other, conversation) == before, "another principal is not held up"
 

@@ -148,6 +148,8 @@ def submissions(found: Iterable[Status]) -> Table:
         if each.settlement is not None:
             state = styled(each.settlement.outcome, OUTCOME_STYLES)
         waits = "" if each.waiting_for is None else wait_line(each.waiting_for)
+        if each.tombstone is not None:
+            state, waits = styled(each.tombstone.outcome, OUTCOME_STYLES), "purged"
         if each.attempts:
             waits = f"{waits} ({counted(each.attempts, 'failed attempt')})".strip()
         table.add_row(str(each.sequence), plain(each.submission), plain(each.agent), state, waits)

@@ -35,6 +35,7 @@ from quiesce.client.results import (
     Record,
     Settlement,
     Status,
+    Tombstone,
     Verification,
     Wait,
 )
@@ -65,6 +66,7 @@ __all__ = [
     "Status",
     "StillOpen",
     "Terms",
+    "Tombstone",
     "Unreachable",
     "Unreadable",
     "Verification",

@@ -102,6 +102,18 @@ class Receipt(Document):
     """Whether the same key had been accepted before; a header says it, not the document."""
 
 
+class Tombstone(Document):
+    """What is left of a submission whose payloads were purged: its key stays used."""
+
+    conversation: str
+    submission: str
+    sequence: int
+    accepted_at: datetime
+    outcome: str
+    settled_at: datetime
+    purged_at: datetime
+
+
 class Status(Document):
     """One submission: where it stands, what it waits for, and what it has cost."""
 
@@ -116,6 +128,8 @@ class Status(Document):
     next_attempt_at: datetime | None = None
     settlement: Settlement | None = None
     cost: Cost
+    tombstone: Tombstone | None = None
+    """What is left of it, in a list; asked for by itself it is `gone`."""
 
     @property
     def is_settled(self) -> bool:
