@@ -112,9 +112,10 @@ class Settings(BaseModel):
     """How many event streams may follow one conversation at once."""
     retention_ms: Annotated[int, Field(ge=1_000, le=3_660 * 86_400_000)] | None = None
     """How long what a settled submission has said is kept before it is purged. None: for ever."""
-    rate_per_second: Annotated[int, Field(ge=1, le=1_000_000)] = 100
-    """How many requests each principal may make to one conversation, in the long run."""
-    rate_burst: Annotated[int, Field(ge=1, le=1_000_000)] = 1_000
+    rate_per_second: Annotated[int, Field(ge=1, le=1_000_000)] = 1_000
+    """How many requests each principal may make to one conversation, in the long run: as many as the platform means
+    one Object to serve."""
+    rate_burst: Annotated[int, Field(ge=1, le=1_000_000)] = 2_000
     """How many of them it may make at once after a pause."""
     tokens: Mapping[str, Token] = Field(default_factory=dict)
     """The SHA-256 of each accepted bearer token, in hexadecimal, and who it speaks for. None: closed."""
