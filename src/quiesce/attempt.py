@@ -15,7 +15,7 @@ from typing import Any
 
 from quiesce.agent import Agent, Failed, Retryable
 from quiesce.diagnostics import causes_of, members_of, type_of, words_of
-from quiesce.errors import FailureType
+from quiesce.errors import FailureType, IncarnationEnded
 from quiesce.fence import Fence, Unwind, UnwindReason
 from quiesce.ids import canonical_json, parse_json
 from quiesce.lane import Lane
@@ -120,6 +120,8 @@ async def _handle(
         value = agent.input_adapter.validate_python(submitted)
         result = await agent.run_handler(run, value)
         outcome = _finished(lane, agent, result)
+    except IncarnationEnded:
+        raise
     except BaseException as error:  # noqa: BLE001 - the one place where an application's error becomes a value
         outcome = _raised(lane, error)
     unseen = [error for error in await run.finish_calls() if isinstance(error, Retryable)]

@@ -81,6 +81,10 @@ class StorageUnavailable(Exception):
     """The store did not answer, or the platform is resetting the Object. It says nothing about the work."""
 
 
+class IncarnationEnded(BaseException):
+    """This incarnation is dead: nothing may catch that and go on. Only a simulated Object raises it."""
+
+
 class IllegalMove(Exception):
     """A submission was asked to leave a state that it is not in, or by an attempt that no longer owns it."""
 

@@ -23,6 +23,7 @@ from quiesce.agent import (
 )
 from quiesce.conversation_log import Entry
 from quiesce.diagnostics import storable, type_of, words_of
+from quiesce.errors import IncarnationEnded
 from quiesce.evidence import Evidence, Limits, OpenCall, OpenWait
 from quiesce.ids import canonical_json, parse_json, record_id
 from quiesce.lane import Lane, Pass
@@ -333,7 +334,7 @@ async def _answer(
         if isinstance(answer, NeverStarted | SafeToRetry | Unproven):
             return replace(answer, reason=storable(answer.reason, REASON_MAX))
         return Unproven(f"the reconciler answered a {type(answer).__name__}, which is no answer")
-    except (KeyboardInterrupt, GeneratorExit):
+    except (IncarnationEnded, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # noqa: BLE001 - it proves nothing about the call
         return Unproven(f"the reconciler failed: {type_of(error)}: {words_of(error, REASON_MAX)}")

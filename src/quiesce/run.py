@@ -19,7 +19,7 @@ from quiesce.agent import Failed, ToolFailed
 from quiesce.children import ChildOutcome
 from quiesce.conversation_log import Tail
 from quiesce.diagnostics import WORDS_MAX, type_of, words_of
-from quiesce.errors import FailureType
+from quiesce.errors import FailureType, IncarnationEnded
 from quiesce.fence import Fence, Unwind, UnwindReason
 from quiesce.ids import SubmissionId, canonical_json, parse_json
 from quiesce.joining import JoinedInput
@@ -32,7 +32,14 @@ from quiesce.waiting import Approval, Decision, Received, Signal, Timer, WaitSpe
 type Effect = Literal["uncertain", "idempotent", "readonly"]
 
 
-PASSES = (Unwind, asyncio.CancelledError, SystemExit, KeyboardInterrupt, GeneratorExit)
+PASSES = (
+    Unwind,
+    IncarnationEnded,
+    asyncio.CancelledError,
+    SystemExit,
+    KeyboardInterrupt,
+    GeneratorExit,
+)
 """What may pass through a call without being its failure."""
 
 

@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from quiesce.errors import IncarnationEnded
 
-class Crashed(BaseException):
+
+class Crashed(IncarnationEnded):
     """The simulated process died. Not an Exception: nothing in it gets to clean up."""
 
 
