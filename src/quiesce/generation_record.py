@@ -100,8 +100,10 @@ class GenerationRecord(BaseModel):
         return self.dirty > self.processed
 
     def changed(self, **values: Any) -> "GenerationRecord":
-        """Return this record with some values replaced."""
-        return self.model_copy(update=values)
+        """Return this record with some values replaced; a pass does that so often that it is not pydantic's own."""
+        changed = self.__copy__()
+        changed.__dict__.update(values)
+        return changed
 
 
 class _Version(BaseModel):

@@ -7,6 +7,7 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -36,8 +37,14 @@ def timestamp(at_ms: int | None) -> str | None:
     """Write an instant as RFC 3339 in UTC with milliseconds."""
     if at_ms is None:
         return None
-    instant = datetime.fromtimestamp(at_ms // 1_000, UTC).replace(microsecond=at_ms % 1_000 * 1_000)
-    return instant.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    seconds, milliseconds = divmod(at_ms, 1_000)
+    return f"{_to_the_second(seconds)}.{milliseconds:03}Z"
+
+
+@lru_cache(maxsize=16)
+def _to_the_second(seconds: int) -> str:
+    """Write an instant without its fraction; what happens in one second asks for it over and over."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def cost_body(cost: Cost) -> dict[str, Any]:
