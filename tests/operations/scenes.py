@@ -338,6 +338,25 @@ def abort_of_what_waits_and_of_what_is_queued(client: Client) -> None:
     client.wait()
 
 
+@scene()
+def skip_of_a_stuck_head(client: Client) -> None:
+    head = client.submit("listen")
+    client.submit("nap", 0)
+    client.wait()
+    client.act(lambda: client.lane.skip(head))
+    client.wait()
+
+
+@scene()
+def skip_during_a_call(client: Client) -> None:
+    head = client.submit("slow_charge")
+    client.submit("nap", 0)
+    delivery = begin(client.deployment, client.lane)
+    client.act(lambda: client.lane.skip(head))
+    client.deployment.run(delivery)
+    client.wait()
+
+
 def _resolved(client: Client) -> None:
     submission = client.submit("charge")
     client.wait()

@@ -3,14 +3,16 @@
 Parity: AO-4.
 """
 
+import contextlib
+
 import pytest
 
 from operations.ground import HOUR_MS, World, agent, deployed, kinds, refused, state_of
 from quiesce import Retryable, Run
-from quiesce.errors import RefusalCode
+from quiesce.errors import Refusal, RefusalCode
 from quiesce.records import OperatorActed
 from quiesce.states import State
-from quiesce.testing import Conversation
+from quiesce.testing import Conversation, Crashed, CrashPlan, commit_counter, crash_plans
 
 SLOW = {"backoff_base_ms": HOUR_MS, "backoff_cap_ms": HOUR_MS, "parked_wake_ms": HOUR_MS}
 
@@ -43,6 +45,37 @@ def test_a_head_that_waits_for_its_next_attempt_goes_on_at_once() -> None:
         assert lane.settlement(head).result == "paid"
         assert lane.settlement(behind).result == "paid"
         assert audited(lane) == [("retry-hastened", "operator", "the bank is back")]
+
+
+def test_a_retry_that_dies_at_any_commit_is_asked_again_and_changes_nothing_else() -> None:
+    """The operator whose answer was lost asks the same again, and may be told that it goes on already."""
+    counter = commit_counter()
+    hasten(counter)
+    assert counter.seen > 3
+    for plan in crash_plans(counter.seen):
+        hasten(plan)
+        assert plan.fired, f"{plan} never happened"
+
+
+def hasten(plan: CrashPlan) -> None:
+    world = World(pay=[Retryable("come back"), "paid"])
+
+    async def work(_run: Run, _value: object) -> object:
+        return await world.act("pay")
+
+    with deployed(work, **SLOW) as (deployment, lane):
+        head = lane.submit("work").submission
+        deployment.advance(1_000)
+        lane.plan_crash(plan)
+        try:
+            lane.retry(head)
+        except Crashed:
+            with contextlib.suppress(Refusal):
+                lane.retry(head)
+        deployment.advance(2 * HOUR_MS)
+        assert lane.settlement(head).result == "paid"
+        assert [action for action, _, _ in audited(lane)] == ["retry-hastened"]
+        assert lane.alarm_at_ms is None
 
 
 def test_a_hastened_attempt_counts_like_any_other() -> None:

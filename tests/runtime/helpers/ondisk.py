@@ -116,7 +116,8 @@ def _read(database: sqlite3.Connection) -> Seen:
     if "submissions" not in tables:
         return Seen(generation=generation, alarm_at_ms=alarm_at_ms)
     submissions = database.execute(
-        "SELECT sequence, id, state, outcome, owner IS NOT NULL FROM submissions ORDER BY sequence"
+        "SELECT sequence, id, state, outcome, owner IS NOT NULL, purged_at_ms IS NOT NULL"
+        " FROM submissions ORDER BY sequence"
     )
     records = database.execute(
         "SELECT sequence, record_id, kind, submission, epoch, created_at_ms, version, payload,"
@@ -127,8 +128,8 @@ def _read(database: sqlite3.Connection) -> Seen:
     ).fetchone()
     return Seen(
         submissions=tuple(
-            SubmissionFacts(place, name, State(state), outcome, bool(is_owned))
-            for place, name, state, outcome, is_owned in submissions
+            SubmissionFacts(place, name, State(state), outcome, bool(is_owned), bool(is_purged))
+            for place, name, state, outcome, is_owned, is_purged in submissions
         ),
         records=tuple(Record(*row) for row in records),
         generation=generation,
