@@ -140,7 +140,7 @@ async def abort(
     `skips` it must be the head of the queue: who looked at a queue that has moved on since ends nothing else.
     """
 
-    def step(wake: Wake, now_ms: int) -> Accepted:
+    def step(wake: Wake, _now_ms: int) -> Accepted:
         found = lane.require_submission(address.conversation, address.submission)
         if not found.is_open:
             settled = settlement.read(lane.storage, found)
@@ -152,11 +152,7 @@ async def abort(
             message = f"{address.submission} has joined another submission; abort that one"
             facts = {"host": None if host is None else host.id}
             raise Refusal(RefusalCode.JOINED_TO_HOST, message, facts)
-        if skips and not _is_wished(lane, found, detaches=detaches):
-            if found.sequence != conversation_log.tail(lane.storage).head:
-                raise not_waiting(found, "only the head of the queue can be skipped")
-            _note(lane, address, "head-skipped", author, now_ms)
-        return abort_now(lane, wake, found, author, detaches=detaches)
+        return abort_now(lane, wake, found, author, detaches=detaches, skips=skips)
 
     accepted = await mutate(lane, step)
     unwind = lane.running.get(address.submission)
@@ -188,17 +184,29 @@ def _is_wished(lane: Lane, found: Submission, *, detaches: bool) -> bool:
 
 
 def abort_now(
-    lane: Lane, wake: Wake, found: Submission, author: Author, *, detaches: bool = False
+    lane: Lane,
+    wake: Wake,
+    found: Submission,
+    author: Author,
+    *,
+    detaches: bool = False,
+    skips: bool = False,
 ) -> Accepted:
     """Record an abort inside the transaction of a command, and settle what nothing stands in the way of.
 
-    One that was recorded before, or goes less far than that, is a replay.
+    One that was recorded before, or goes less far than that, is a replay. Raises Refusal: `not-waiting` when it
+    `skips` what is not the head of the queue.
     """
     storage, now_ms = lane.storage, wake.now_ms
     if _is_wished(lane, found, detaches=detaches):
         wake.repair()
         return Accepted(is_replayed=True, traceparent=found.traceparent)
     mark = storage.counts()
+    if skips:
+        if found.sequence != conversation_log.tail(storage).head:
+            raise not_waiting(found, "only the head of the queue can be skipped")
+        address = Address(lane.own_conversation(), found.id)
+        _note(lane, address, "head-skipped", author, now_ms)
     wished = AbortRequested(author=author.name, reason=author.reason, detaches=detaches)
     identity = _abort_id(found.id, detaches=detaches)
     end = conversation_log.tail(storage)

@@ -2,7 +2,8 @@
 
 1. It writes nothing, and mends nothing that it finds: not even an alarm, which any other request would put right.
 2. A turn reads one page of the log with the rows of its submissions, then one page of the ledger, and gives way; so
-   the Object is never held for long, and what is kept in memory grows with what is open, never with history.
+   the Object is never held for long. What is kept in memory grows with what is open, and with history only by the
+   ids of records that are of no submission.
 3. What work may still change is looked at in one last turn, which the storage's transaction makes whole: the rest
    of the log, the open rows, the tail, the generation record and the alarm. Work that goes on is no problem then.
 4. One check of a conversation runs at a time; another is refused meanwhile.

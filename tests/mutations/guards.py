@@ -545,7 +545,7 @@ GUARDS: list[tuple[str, str, str, str, tuple[str, ...]]] = [
     (
         "only the head can be skipped",
         "commands.py",
-        "if found.sequence != conversation_log.tail(lane.storage).head:",
+        "if found.sequence != conversation_log.tail(storage).head:",
         "if False:",
         (HEADS,),
     ),

@@ -137,6 +137,16 @@ def test_only_the_head_can_be_skipped() -> None:
             lane.skip(head)
 
 
+def test_a_lane_s_cost_holds_all_that_a_skip_has_written() -> None:
+    with deployed(ask) as (deployment, lane):
+        head = lane.submit("work").submission
+        deployment.run_until_quiet()
+        before, cost = lane.storage.counts(), lane.generation().cost
+        lane.skip(head)
+        written = lane.storage.counts().since(before).rows_written
+        assert lane.generation().cost.rows_written - cost.rows_written == written
+
+
 def test_a_skip_that_is_sent_again_is_the_same_skip() -> None:
     with deployed(ask) as (deployment, lane):
         head = lane.submit("work").submission
