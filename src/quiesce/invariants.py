@@ -14,10 +14,10 @@
 11. The generation record can be read, and none that could not be was put aside.
 
 Everything is pure: records and rows come in, broken laws come out. A Checker forgets a submission once its row and
-its settlement agree, so that what it keeps grows with what is open, and with history only by the ids of records that
-are of no submission. Whoever feeds it a page of records gives it the rows of their submissions as they stood in the
-same turn; the row of a settled submission comes once, whenever that may be, and that of an open one in the turn in
-which the check ends.
+its settlement agree, so that what it keeps grows with what is open, and with history only by the ids of records
+that are of no submission. Whoever feeds it a page of records gives it the rows of their submissions as they stood
+in the same turn; the row of a settled submission comes once, whenever that may be, and that of an open one in the
+turn in which the check ends.
 """
 
 from collections.abc import Iterable, Mapping
