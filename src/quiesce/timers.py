@@ -3,8 +3,13 @@
 The event loop of the runtime sets a JavaScript timer for every `call_later` and leaves it set when the call is
 cancelled. A timer that is left keeps its Object in memory until it fires: after an attempt with a deadline of five
 minutes that ended in five milliseconds, the Object would be billed for five minutes. So the loop's `call_later` is
-replaced, once, by one that clears what it has set; an application's own timeouts gain by it too. In the same breath
-its futures lose a callback that is of no use here and costs a turn of the loop for each.
+replaced, once, by one that clears what it has set; an application's own timeouts gain by it too.
+
+A delay of up to two milliseconds the loop does not time at all: it makes the call in the same turn of the isolate,
+in which no input arrives and the platform's clock stands still. A handler that asks the clock again after each short
+sleep would never see it move, and nothing else in the isolate would run. Here every delay above zero is a timer.
+
+In the same breath the loop's futures lose a callback that is of no use here and costs a turn of the loop for each.
 """
 
 import asyncio
@@ -18,8 +23,6 @@ import js
 from pyodide.ffi import create_proxy
 from pyodide.webloop import PyodideFuture
 
-TIMER_MIN_S = 0.01
-"""Shorter ones are left to the loop as it was: they are gone before they cost anything."""
 TIMER_MS_MAX = 2**31 - 1
 """JavaScript counts a timer's delay in 31 bits."""
 
@@ -75,7 +78,7 @@ def use_cancellable_timers() -> None:
         *arguments: Any,
         context: Context | None = None,
     ) -> Any:
-        if delay_s < TIMER_MIN_S or delay_s == math.inf:
+        if delay_s <= 0 or delay_s == math.inf:
             return call_later_as_it_was(delay_s, callback, *arguments, context=context)
         timer = _Timer(callback, arguments, loop, context)
         timer.start(min(delay_s * 1_000, TIMER_MS_MAX))

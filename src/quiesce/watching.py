@@ -41,17 +41,18 @@ async def _answer(lane: Lane, question: Watch) -> Answer:
     place = _checked_place(lane, conversation, wanted, question)
     listener = _listener(lane, question)
     until_ms = lane.clock() + question.wait_ms
+    is_over = question.wait_ms <= 0
     while True:
         listener.news.clear()
         glimpse = following.behind(lane.storage, place, wanted)
         place = glimpse.at
         settled = _settlement(lane, wanted) if glimpse.is_whole else None
         progress = lane.audience.unheard(listener, wanted)
-        left_ms = until_ms - lane.clock()
         has_news = glimpse.records or settled is not None or progress
-        if has_news or not glimpse.is_whole or left_ms <= 0 or listener.has_left:
+        if has_news or not glimpse.is_whole or is_over or listener.has_left:
             break
-        await _news(listener, left_ms)
+        # The timer says when it is over, not the clock: a clock that has not moved would be asked for ever.
+        is_over = not await _has_been_told(listener, until_ms - lane.clock())
     # What a reader was shown must outlive a crash: its place would name other records else.
     await lane.storage.sync()
     text = [events.event("progress", _progress(each.submission, each.value)) for each in progress]
@@ -111,11 +112,12 @@ def _settlement(lane: Lane, wanted: SubmissionId | None) -> Settlement | None:
     return settlement.read(lane.storage, found)
 
 
-async def _news(listener: Listener, left_ms: int) -> None:
+async def _has_been_told(listener: Listener, left_ms: int) -> bool:
+    """Wait until a listener is told that rows were written; False when it was not told in time."""
     try:
-        await asyncio.wait_for(listener.news.wait(), left_ms / 1_000)
+        return await asyncio.wait_for(listener.news.wait(), left_ms / 1_000)
     except TimeoutError:
-        return
+        return False
 
 
 def _progress(submission: SubmissionId, value: str) -> str:

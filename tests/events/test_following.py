@@ -265,3 +265,22 @@ def test_a_virgin_object_has_no_events_and_stays_virgin() -> None:
             watch(lane, stream="s")
         assert raised.value.code is RefusalCode.NOT_FOUND
         assert lane.is_virgin
+
+
+def test_a_question_ends_with_its_timer_when_the_clock_has_not_moved() -> None:
+    """The platform's clock stands still between two inputs, and a timer may come a millisecond early."""
+    with Deployment([echo()]) as deployment:
+        lane = deployment.conversation("c")
+        lane.submit("echo", 1)
+        deployment.run_until_quiet()
+        asked: list[int] = []
+
+        def clock() -> int:
+            asked.append(1)
+            assert len(asked) < 50, "it asks the clock again and again"
+            return 7
+
+        lane.lane.clock = clock
+        end = lane.records()[-1].sequence
+        found = watch(lane, stream="s", place=end, wait_ms=5_000, is_first=False)
+        assert (found.status, found.headers["state"]) == (200, "whole")

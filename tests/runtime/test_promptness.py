@@ -11,6 +11,7 @@ from runtime.helpers.stage import REASON
 
 pytestmark = pytest.mark.worker
 
+NAPS_MAX = 10_000
 TIMES = 50
 LIMIT_S = 1.0
 
@@ -34,3 +35,14 @@ def test_a_handler_goes_on_within_a_second_of_its_decision(new_stage: NewStage) 
         took_s.append(stage.outside.arrived_at_s["tell"] - started_s)
     p99_s = statistics.quantiles(took_s, n=100)[98]
     assert p99_s < LIMIT_S, f"p50 {statistics.median(took_s):.3f} s, p99 {p99_s:.3f} s"
+
+
+@pytest.mark.parametrize("nap_ms", [0.1, 1, 2, 3])
+def test_short_sleeps_let_timers_and_input_in(new_stage: NewStage, nap_ms: float) -> None:
+    """The loop of the runtime makes a call that is due within two milliseconds in the same turn of the isolate."""
+    stage = new_stage()
+    wanted = {"nap_ms": nap_ms, "timer_ms": 20, "naps_max": NAPS_MAX}
+    submission = stage.submit("napper", wanted)
+    settlement = stage.client.settled(stage.name, submission)
+    assert settlement["outcome"] == "completed", settlement
+    assert 1 <= settlement["result"] <= 20 / nap_ms

@@ -1,5 +1,6 @@
-"""Agents that only tests have: each tells a server outside what it does, so that its calls can be counted."""
+"""Agents that only tests have: most tell a server outside what they do, so that their calls can be counted."""
 
+import asyncio
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -95,7 +96,7 @@ async def collect_and_tell(run: Run, wanted: Collect) -> list[Any]:
 
 
 class Storm(BaseModel):
-    """How many retryable failures in a row, each of which tells the server."""
+    """Whom to tell before it fails."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -112,4 +113,29 @@ async def fail_after_telling(run: Run, wanted: Storm) -> Any:
     raise Failed("asked to", error_type="asked-to-fail")
 
 
-REGISTRY = Registry([*DEPLOYED, waiter, payer, prover, collector, final])
+class Nap(BaseModel):
+    """How long each nap is, and after how long a timer ends them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    nap_ms: float
+    timer_ms: float
+    naps_max: int
+
+
+napper = Agent("napper", input=Nap, output=int)
+
+
+@napper.handler
+async def nap_until_the_timer(_run: Run, wanted: Nap) -> int:
+    """Take short naps until a timer has fired, and return how many those were."""
+    fired = asyncio.Event()
+    asyncio.get_running_loop().call_later(wanted.timer_ms / 1_000, fired.set)
+    for nap in range(wanted.naps_max):
+        if fired.is_set():
+            return nap
+        await asyncio.sleep(wanted.nap_ms / 1_000)
+    raise Failed("no timer has fired", error_type="starved")
+
+
+REGISTRY = Registry([*DEPLOYED, waiter, payer, prover, collector, final, napper])
