@@ -107,10 +107,17 @@ def workerd_binary() -> Path:
 class Server:
     """A running workerd with its Miniflare. Make one with `Server.start`; use it in a `with`."""
 
-    def __init__(self, process: subprocess.Popen[bytes], persist: Path, clock: Path | None) -> None:
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        persist: Path,
+        clock: Path | None,
+        log: Path | None,
+    ) -> None:
         self.process = process
         self.persist = persist
         self.clock = clock
+        self.log = log
         self.url = ""
         self.urls: dict[str, str] = {}
         self.control = ""
@@ -154,22 +161,21 @@ class Server:
                 # A Ctrl-C at the terminal is for us; we stop the others in order.
                 start_new_session=True,
             )
-            server = cls(process, persist, clock)
+            server = cls(process, persist, clock, log)
             try:
-                server._wait_until_ready(seconds, log)
+                server._wait_until_ready(seconds)
             except BaseException:
                 server.stop()
                 raise
         return server
 
-    def _wait_until_ready(self, seconds: float, log: Path | None) -> None:
+    def _wait_until_ready(self, seconds: float) -> None:
         assert self.process.stdout
         readable, _, _ = select.select([self.process.stdout], [], [], seconds)
         line = self.process.stdout.readline() if readable else b""
         if not line:
             reason = "it ended" if readable else f"it was not ready after {seconds:.0f} s"
-            told = log.read_text("utf-8", errors="replace")[-4000:] if log and log.exists() else ""
-            message = f"the Worker did not start: {reason}\n{told}".rstrip()
+            message = f"the Worker did not start: {reason}\n{self.last_words()}".rstrip()
             raise CannotServe(message)
         told_ready = json.loads(line)
         self.url = told_ready["ready"]
@@ -226,10 +232,16 @@ class Server:
         message = f"workerd did not come back within {seconds:.0f} s"
         raise CannotServe(message)
 
-    def answers(self, path: str = "/healthz") -> bool:
+    def last_words(self) -> str:
+        """The end of what the processes have printed, where that is kept."""
+        if self.log is None or not self.log.exists():
+            return ""
+        return self.log.read_text("utf-8", errors="replace")[-4_000:]
+
+    def answers(self, path: str = "/healthz", *, seconds: float = CONTROL_SECONDS) -> bool:
         """Whether the Worker answers a request at all, whatever it says."""
         try:
-            with urllib.request.urlopen(self.url + path, timeout=CONTROL_SECONDS):
+            with urllib.request.urlopen(self.url + path, timeout=seconds):
                 return True
         except urllib.error.HTTPError:
             return True

@@ -25,7 +25,7 @@ HOST_TESTS = "not worker"
 WORKER_TESTS = "worker"
 # Tests on the host share nothing; those of the Worker share a server with the others of their file.
 ON_EVERY_CORE = ("-n", "auto", "--dist", "worksteal")
-A_FILE_A_CORE = ("-n", "auto", "--dist", "loadfile")
+A_FILE_A_CORE = ("-n", "auto", "--dist", "loadfile", "--tb=short")
 
 
 class CheckFailed(Exception):
