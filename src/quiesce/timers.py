@@ -6,8 +6,8 @@ minutes that ended in five milliseconds, the Object would be billed for five min
 replaced, once, by one that clears what it has set; an application's own timeouts gain by it too.
 
 A delay of up to two milliseconds the loop does not time at all: it makes the call in the same turn of the isolate,
-in which no input arrives and the platform's clock stands still. A handler that asks the clock again after each short
-sleep would never see it move, and nothing else in the isolate would run. Here every delay above zero is a timer.
+in which no input arrives and the platform's clock stands still. One who asks the clock again after each short sleep
+would never see it move, and nothing else in the isolate would run. Here every delay above zero is a timer.
 
 In the same breath the loop's futures lose a callback that is of no use here and costs a turn of the loop for each.
 """
