@@ -14,17 +14,26 @@ from pathlib import Path
 from workshop.serving import CannotServe, Server
 
 PATIENCE_SECONDS = 10
+OBJECT = "/v1/conversations/condition/maintenance"
+HEADERS = {"authorization": "Bearer dev"}
+"""A request that reaches an Object, where the Worker is ours and knows this token."""
 LOOK_SECONDS = 0.5
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def told_of(server: Server) -> str:
-    """Say whether the server answers, what its processes do, and what they printed last.
+    """Say whether the server and its Objects answer, what its processes do, and what they printed last.
 
     A runtime that does not answer is ended, and Miniflare starts another on the same port.
     """
-    answers = server.answers(seconds=PATIENCE_SECONDS)
-    lines = ["it answers" if answers else f"it did not answer within {PATIENCE_SECONDS} s"]
+    lines: list[str] = []
+    answers = True
+    for name, path in (("the Worker", "/healthz"), ("a new Object", OBJECT)):
+        answers = server.answers(path, HEADERS, seconds=PATIENCE_SECONDS)
+        told = "answers" if answers else f"did not answer within {PATIENCE_SECONDS} s"
+        lines.append(f"{name} {told}")
+        if not answers:
+            break
     runtime: int | None = None
     try:
         runtime = server.runtime_pid()

@@ -238,10 +238,17 @@ class Server:
             return ""
         return self.log.read_text("utf-8", errors="replace")[-4_000:]
 
-    def answers(self, path: str = "/healthz", *, seconds: float = CONTROL_SECONDS) -> bool:
+    def answers(
+        self,
+        path: str = "/healthz",
+        headers: Mapping[str, str] | None = None,
+        *,
+        seconds: float = CONTROL_SECONDS,
+    ) -> bool:
         """Whether the Worker answers a request at all, whatever it says."""
+        request = urllib.request.Request(self.url + path, headers=dict(headers or {}))
         try:
-            with urllib.request.urlopen(self.url + path, timeout=seconds):
+            with urllib.request.urlopen(request, timeout=seconds):
                 return True
         except urllib.error.HTTPError:
             return True
