@@ -50,6 +50,13 @@ class Suspended:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOpen:
+    """A call that could have its effect twice left no result: recovery asks about it, and no attempt is spent."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class AbortedAttempt:
     """Somebody asked for its abort while it ran."""
 
@@ -66,7 +73,9 @@ class Fenced:
     """The submission belongs to another attempt; nothing of this one may be written."""
 
 
-type AttemptOutcome = Finished | FailedAttempt | Suspended | AbortedAttempt | Interrupted | Fenced
+type AttemptOutcome = (
+    Finished | FailedAttempt | Suspended | LeftOpen | AbortedAttempt | Interrupted | Fenced
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +154,10 @@ def _unwound(fence: Fence, outcome: AttemptOutcome) -> AttemptOutcome:
         case UnwindReason.RETRY:
             return FailedAttempt("tool-raised", detail, is_retryable=True)
         case UnwindReason.UNCERTAIN:
-            return FailedAttempt("tool-left-no-result", detail, is_retryable=True)
+            # Another branch may have failed retryably beside it, and that does spend an attempt.
+            if isinstance(outcome, FailedAttempt) and outcome.is_retryable:
+                return outcome
+            return LeftOpen(detail)
         case UnwindReason.ABORTED:
             return AbortedAttempt()
         case UnwindReason.INTERRUPTED:

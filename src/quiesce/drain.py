@@ -19,6 +19,7 @@ from quiesce.attempt import (
     Fenced,
     Finished,
     Interrupted,
+    LeftOpen,
     Suspended,
     attempt,
 )
@@ -169,6 +170,9 @@ async def end(lane: Lane, work: Pass, claimed: Claimed, ended: Ended) -> None:
             await _retry_later(lane, work, claimed, failure)
         case Suspended(may_go_on=may_go_on):
             await _suspend(lane, work, claimed, may_go_on=may_go_on)
+        case LeftOpen(message=message):
+            last_failure = canonical_json({"error_type": "tool-left-no-result", "message": message})
+            await _leave(lane, work, claimed, interruptions=0, last_failure=last_failure)
         case AbortedAttempt():
             await _leave(lane, work, claimed, interruptions=0)
         case Interrupted():

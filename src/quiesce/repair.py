@@ -29,6 +29,7 @@ from quiesce.ids import canonical_json, parse_json, record_id
 from quiesce.lane import Lane, Pass
 from quiesce.ledger import Submission
 from quiesce.operations import OpenOperation, OperationKind, OperationState
+from quiesce.pacing import backoff_ms
 from quiesce.records import CallResolved, Payload, ToolPrepared, ToolSettled, ToolUnknown
 from quiesce.recovery import (
     Await,
@@ -266,6 +267,7 @@ async def _reconcile(lane: Lane, submission: Submission, operation: str) -> None
                 )
                 append(f"resolved-{call}", resolved)
                 operations.close(storage, open_call)
+                _spend_an_attempt(lane, submission, now_ms)
             case Happened():
                 settled = ToolSettled(
                     operation=operation,
@@ -282,6 +284,27 @@ async def _reconcile(lane: Lane, submission: Submission, operation: str) -> None
     await lane.failpoints.reach("reconcile:after")
     if is_stuck:
         lane.abort_object("a reconciler ignored its cancellation")
+
+
+def _spend_an_attempt(lane: Lane, submission: Submission, now_ms: int) -> None:
+    """Count that a call is to be made again because a reconciler says so, and set the durable time of that.
+
+    A tool that always raises and a reconciler that always says it never started would call each other for ever.
+    Counted already is what was interrupted or has failed retryably, and a person's answer is waited for.
+    """
+    fresh, settings = ledger.at(lane.storage, submission.sequence), lane.settings
+    assert fresh is not None
+    is_counted = fresh.interruptions > 0 or (fresh.not_before_ms or 0) > now_ms
+    if is_counted or fresh.state is State.UNKNOWN:
+        return
+    delay_ms = backoff_ms(
+        settings.backoff_base_ms, settings.backoff_cap_ms, fresh.attempts, lane.jitter()
+    )
+    changes: dict[str, Any] = {
+        "attempts": fresh.attempts + 1,
+        "not_before_ms": now_ms + delay_ms,
+    }
+    ledger.move(lane.storage, fresh, fresh.state, now_ms, **changes)
 
 
 async def _ask(

@@ -245,3 +245,28 @@ def test_a_resolution_that_names_its_call_decides_about_no_later_one() -> None:
         lane.resolve(submission, "pay", "completed", 7, number=2)
         deployment.run_until_quiet()
         assert lane.settlement(submission).result == 7
+
+
+@pytest.mark.parametrize(
+    ("resolution", "terms", "result"),
+    [
+        ("completed", {"result": "proven"}, "proven"),
+        ("never-happened", {}, "second"),
+        ("safe-to-retry", {}, "second"),
+    ],
+)
+def test_an_unknown_call_spends_no_attempt_and_its_resolution_counts_at_the_last_one(
+    resolution: Any, terms: dict[str, Any], result: str
+) -> None:
+    """What a person has proven is not thrown away because calls have failed before."""
+    world = World(charge=[ConnectionError("reset"), "second"])
+    with deployed(charging(world), attempts_max=1) as (deployment, lane):
+        submission = lane.submit("work").submission
+        deployment.run_until_quiet()
+        status = lane.status(submission).submission
+        assert (status.state, status.attempts) == (State.UNKNOWN, 0)
+        lane.resolve(submission, "charge", resolution, **terms)
+        deployment.run_until_quiet()
+        lane.approve(submission, "go-on")
+        deployment.run_until_quiet()
+        assert lane.settlement(submission).result == result

@@ -7,6 +7,7 @@ Parity: SN-32, SN-33, NC-14.
 """
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
@@ -34,6 +35,7 @@ from quiesce import (
     Unproven,
 )
 from quiesce.recovery import WaitKind
+from quiesce.settings import Settings
 from quiesce.states import State
 from quiesce.testing import Conversation
 
@@ -326,6 +328,52 @@ def test_reconciled_calls_can_be_made_again_and_reconciled_again() -> None:
             "charge/prepared-3",
             "charge/settled",
         ]
+
+
+def test_a_call_that_a_reconciler_lets_be_made_again_spends_an_attempt_each_time() -> None:
+    """Else a tool that always raises and a reconciler that always answers would call each other for ever."""
+    world = World(charge=[ConnectionError("reset")])
+    at_ms: list[int] = []
+    work = agent(charging(world))
+
+    @work.reconciler("charge")
+    async def _(_call: UncertainCall) -> Any:
+        at_ms.append(deployment.now_ms)
+        return NeverStarted()
+
+    with deployed(work, attempts_max=4) as (deployment, lane):
+        submission = lane.submit("work").submission
+        deployment.run_until_quiet()
+        settled = lane.settlement(submission)
+        assert settled.failure is not None
+        assert settled.failure["error_type"] == "attempts-exhausted"
+        assert "ConnectionError: reset" in settled.failure["message"]
+        assert not settled.effects_may_have_happened
+        assert world.calls["charge"] == 4
+        gaps = [later - earlier for earlier, later in itertools.pairwise(at_ms)]
+        assert min(gaps) >= Settings().backoff_base_ms / 2
+        assert gaps[2] > gaps[0]
+
+
+def test_two_calls_that_are_reconciled_after_one_attempt_spend_one() -> None:
+    world = World(one=[ConnectionError(), "one"], other=[ConnectionError(), "other"])
+
+    async def handle(run: Run, _value: Any) -> Any:
+        calls = (run.tool(name, world.act, name) for name in ("one", "other"))
+        return await asyncio.gather(*calls)
+
+    work = agent(handle)
+    for name in ("one", "other"):
+
+        @work.reconciler(name)
+        async def _(_call: UncertainCall) -> Any:
+            return NeverStarted()
+
+    with deployed(work) as (deployment, lane):
+        submission = lane.submit("work").submission
+        deployment.run_until_quiet()
+        assert lane.settlement(submission).result == ["one", "other"]
+        assert lane.status(submission).submission.attempts == 1
 
 
 @pytest.mark.parametrize("effect", ["idempotent", "readonly"])
