@@ -91,7 +91,12 @@ DESCRIPTIONS: Mapping[tuple[str, str], Described] = {
         "listSubmissions",
         "Work",
         "List submissions",
-        {OK: Success("A page, in the order of the queue.", answers.StatusPage)},
+        {
+            OK: Success(
+                "A page, in the order of the queue; large results make it shorter.",
+                answers.StatusPage,
+            )
+        },
     ),
     ("GET", S): Described(
         "readSubmission",
@@ -161,7 +166,7 @@ DESCRIPTIONS: Mapping[tuple[str, str], Described] = {
                 ("Idempotent-Replayed",),
             )
         },
-        _OPEN | {_Code.IDEMPOTENCY_CONFLICT, _Code.RATE_LIMITED, _Code.DATABASE_FULL},
+        _DECIDE | {_Code.IDEMPOTENCY_CONFLICT, _Code.RATE_LIMITED},
         headers=_KEY,
         body={"payload": {"paid": True}},
     ),

@@ -69,8 +69,8 @@ async def _carry_out(lane: Lane, command: Command) -> Answer:
             return await _settlement(lane, command)
         case verbs.ListSubmissions(after=after, limit=limit, state=state):
             wanted = None if state is None else State(state)
-            listed = inspection.page(lane, conversation, after, limit, wanted)
-            last = listed[-1].submission.sequence if len(listed) == limit else None
+            listed, is_full = inspection.page(lane, conversation, after, limit, wanted)
+            last = listed[-1].submission.sequence if is_full else None
             return answer(
                 200, shapes.page_body([shapes.status_body(each) for each in listed], last)
             )

@@ -12,7 +12,7 @@ from typing import Any
 from quiesce import conversation_log, generation, ledger, ledger_facts, repair, settlement, wake
 from quiesce.errors import Refusal, RefusalCode
 from quiesce.generation_record import GenerationRecord
-from quiesce.ids import ConversationId, SubmissionId
+from quiesce.ids import ConversationId, SubmissionId, canonical_json
 from quiesce.invariants import Export
 from quiesce.lane import Lane
 from quiesce.ledger import Submission
@@ -23,6 +23,8 @@ from quiesce.states import State
 
 RECORDS_BYTES_MAX = 1_000_000
 """A page of the log holds at most so many bytes of payload, or one record."""
+RESULTS_BYTES_MAX = 1_000_000
+"""A page of submissions holds at most so many bytes of results, or one submission."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +96,20 @@ def waiting_for(lane: Lane, found: Submission, head: Submission | None) -> Wait 
 
 def page(
     lane: Lane, conversation: ConversationId, after: int, limit: int, state: State | None
-) -> list[Status]:
-    """Read a page of submissions in the order of the queue."""
+) -> tuple[list[Status], bool]:
+    """Read a page of submissions in the order of the queue, bounded by count and bytes; says whether it is full."""
     lane.require_conversation(conversation)
     head = ledger.head(lane.storage)
-    found = ledger.page(lane.storage, after, limit, state)
-    return [_status(lane, conversation, each, head) for each in found]
+    listed: list[Status] = []
+    size = 0
+    for each in ledger.page(lane.storage, after, limit, state):
+        status = _status(lane, conversation, each, head)
+        if status.settlement is not None:
+            size += len(canonical_json(status.settlement.recorded.result).encode())
+        if listed and size > RESULTS_BYTES_MAX:
+            return listed, True
+        listed.append(status)
+    return listed, len(listed) == limit
 
 
 def records(

@@ -20,7 +20,7 @@ from quiesce.asks import Call, Publication, Request, Route
 from quiesce.errors import Refusal, RefusalCode, limit_exceeded
 from quiesce.headers import JSON_MEDIA_TYPE, is_json
 from quiesce.ids import CONVERSATION_ID, OPERATION_ID, OPERATION_NAME, SUBMISSION_ID
-from quiesce.settings import Settings, Token
+from quiesce.settings import STORED_VALUE_BYTES_MAX, Settings, Token
 from quiesce.wire import Body
 
 SUBMISSION_CHARACTERS = re.compile(r"[A-Za-z0-9_.:@~-]{1,128}")
@@ -106,9 +106,14 @@ def conversation_in(route: Route, path: str) -> str | None:
 
 
 def _is_match(route: Route, segments: list[str]) -> bool:
-    return len(route.segments) == len(segments) and all(
-        wanted == found or wanted.startswith("{")
-        for wanted, found in zip(route.segments, segments, strict=True)
+    # A path that ends with a slash lacks the last thing that it should name.
+    return (
+        len(route.segments) == len(segments)
+        and segments[-1] != ""
+        and all(
+            wanted == found or wanted.startswith("{")
+            for wanted, found in zip(route.segments, segments, strict=True)
+        )
     )
 
 
@@ -133,7 +138,8 @@ def open_call(
     ids = _ids(route, request.path)
     if token is not None and "conversation" in ids:
         require_conversation(token, ids["conversation"])
-    query = _query(route, request.query)
+    # What anybody may read is also read by probes that add something to get around a cache.
+    query = {} if route.role is None else _query(route, request.query)
     if "submission" in ids and not SUBMISSION_ID.fullmatch(ids["submission"]):
         raise asks.no_submission(ids["conversation"], ids["submission"])
     call = Call(route, request, settings, agents, token, ids, query)
@@ -174,19 +180,19 @@ def _query(route: Route, text: str) -> dict[str, str]:
 
 
 def body_bytes_max(settings: Settings) -> int:
-    """Return how many bytes a body may have."""
-    return settings.input_bytes_max + wire.BODY_ENVELOPE_BYTES
+    """Return how many bytes a body may have on the wire.
+
+    INPUT_BYTES_MAX counts the canonical form, however that was escaped; and an input that was accepted under a
+    greater one can be sent again, because no limit refuses a replay.
+    """
+    input_max = max(wire.ESCAPED_MAX * settings.input_bytes_max, STORED_VALUE_BYTES_MAX)
+    return input_max + wire.BODY_ENVELOPE_BYTES
 
 
 def body_too_large(actual: int, settings: Settings) -> Refusal:
     """Build the refusal of a body: `actual` bytes were announced, or had come when reading stopped."""
     maximum = body_bytes_max(settings)
-    return limit_exceeded(
-        RefusalCode.INPUT_TOO_LARGE,
-        f"INPUT_BYTES_MAX + {wire.BODY_ENVELOPE_BYTES}",
-        actual,
-        maximum,
-    )
+    return limit_exceeded(RefusalCode.INPUT_TOO_LARGE, "BODY_BYTES_MAX", actual, maximum)
 
 
 def _check_body_headers(call: Call, model: type[Body]) -> None:

@@ -78,6 +78,8 @@ UNSETTLED = '"settlement":null}'
 """How the text of a receipt ends while there is no settlement."""
 BODY_ENVELOPE_BYTES = 65_536
 """What a body may hold beside an input of the greatest size."""
+ESCAPED_MAX = 3
+"""JSON that escapes all it can takes up to three times the bytes of the canonical form."""
 
 
 class Body(BaseModel):

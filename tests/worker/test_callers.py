@@ -88,6 +88,19 @@ def test_a_wrong_method_is_refused_and_the_right_ones_named(
 
 
 @pytest.mark.usefixtures("nothing_written")
+def test_a_path_without_its_id_is_no_route(client: Client, conversation: str) -> None:
+    path = f"{submissions(conversation)}/{'sub_' + '0' * 32}"
+    for missing in ("approvals/", "resolutions/", "signals/"):
+        assert_problem(client.http.post(f"{path}/{missing}", json={}), 404, "not-found")
+    for missing in (f"{submissions(conversation)}/", "/v1/conversations/"):
+        assert_problem(client.http.get(missing), 404, "not-found")
+
+
+def test_a_probe_may_add_what_it_likes(client: Client) -> None:
+    assert client.http.get("/healthz?probe=1&probe=2").status_code == 200
+
+
+@pytest.mark.usefixtures("nothing_written")
 @pytest.mark.parametrize(
     "query",
     [

@@ -184,6 +184,20 @@ def test_pages_of_the_log_are_bounded_and_lose_nothing(client: Client, conversat
     assert client.read(path, after=8)["next"] is None
 
 
+def test_pages_of_submissions_are_bounded_by_the_bytes_of_their_results(
+    client: Client, conversation: str
+) -> None:
+    """What crosses between two Objects is bounded by the platform, and a page of large results is shorter."""
+    made = [client.accepted(conversation, "echo", "x" * 400_000) for _ in range(5)]
+    client.settled(conversation, made[-1])
+    path = f"/v1/conversations/{conversation}/submissions"
+    first = client.read(path)
+    assert [each["submission"] for each in first["items"]] == made[:2]
+    assert first["next"] is not None
+    assert [each["submission"] for each in client.items(path)] == made
+    assert [each["submission"] for each in client.items(path, limit=1)] == made
+
+
 def test_the_same_request_finds_the_same_submission(client: Client, conversation: str) -> None:
     first = client.submit(conversation, "echo", {"a": 1, "b": 2}, "key")
     again = client.submit(conversation, "echo", {"b": 2, "a": 1}, "key")
