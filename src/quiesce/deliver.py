@@ -12,7 +12,7 @@
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -40,6 +40,7 @@ from quiesce.operations import OpenOperation, OperationKind
 from quiesce.outbox import Message, MessageKind
 from quiesce.pacing import backoff_ms
 from quiesce.records import CallbackEnded, ChildJoined, ChildRequested, ChildStarted
+from quiesce.settlement_shape import settlement_body
 from quiesce.states import OutcomeKind
 
 AT_ONCE_MAX = 8
@@ -331,7 +332,7 @@ async def _call_back(
     problem = callbacks.problem_with(url, lane.settings)
     if problem is not None:
         return problem
-    body = plain_json(_callback_body(lane, submission, settled))
+    body = plain_json({"type": "settlement", **settlement_body(lane.own_conversation(), settled)})
     headers = {
         "content-type": "application/json",
         "idempotency-key": f"{submission.id}/callback",
@@ -347,22 +348,6 @@ async def _call_back(
     except (StorageUnavailable, TimeoutError) as error:
         return f"no answer: {error}"
     return None if status in SUCCESS else f"answered {status}"
-
-
-def _callback_body(
-    lane: Lane, submission: Submission, settled: settlement.Settlement
-) -> Mapping[str, Any]:
-    recorded = settled.recorded
-    return {
-        "type": "settlement",
-        "conversation": lane.own_conversation(),
-        "submission": submission.id,
-        "outcome": recorded.outcome.value,
-        "result": recorded.result,
-        "failure": recorded.failure,
-        "effects_may_have_happened": recorded.effects_may_have_happened,
-        "settled_at_ms": settled.settled_at_ms,
-    }
 
 
 def _delivered(lane: Lane, message: Message) -> None:

@@ -28,6 +28,7 @@ from quiesce.ids import ConversationId, OperationId, SubmissionId, digest
 from quiesce.lane import Lane
 from quiesce.ledger import Submission
 from quiesce.settlement import Settlement
+from quiesce.settlement_shape import settlement_body
 from quiesce.states import State
 from quiesce.verbs import Command
 from quiesce.wire import Answer, answer
@@ -125,7 +126,7 @@ async def _change(lane: Lane, command: Change) -> Answer:
             author = Author(principal, reason)
             accepted = await commands.abort(lane, address, author, detaches=detaches, skips=skips)
             if accepted.is_replayed and accepted.settlement is not None:
-                return answer(200, shapes.settlement_body(conversation, accepted.settlement))
+                return answer(200, settlement_body(conversation, accepted.settlement))
         case verbs.Decide(operation=operation, choice=choice, principal=principal, reason=reason):
             address = replace(address, operation=OperationId(operation))
             await deciding.decide(lane, address, choice, Author(principal, reason))
@@ -167,7 +168,7 @@ def _shown(conversation: str, refusal: Refusal) -> Refusal:
     facts = dict(refusal.facts)
     settled = facts.get("settlement")
     if isinstance(settled, Settlement):
-        facts["settlement"] = shapes.settlement_body(conversation, settled)
+        facts["settlement"] = settlement_body(conversation, settled)
     purged = facts.get("tombstone")
     if isinstance(purged, Submission):
         facts["tombstone"] = shapes.tombstone_body(conversation, purged)
@@ -223,7 +224,7 @@ async def _settlement(lane: Lane, command: verbs.ReadSettlement) -> Answer:
         lane, conversation, submission, command.wait_ms / 1_000
     )
     if settled is not None:
-        return answer(200, shapes.settlement_body(conversation, settled))
+        return answer(200, settlement_body(conversation, settled))
     body = shapes.status_body(inspection.status(lane, conversation, submission))
     return answer(202, body, retry_after=RETRY_AFTER_SETTLEMENT_S)
 

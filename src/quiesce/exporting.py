@@ -16,7 +16,7 @@ from quiesce import bundle, conversation_log, ledger, ledger_facts, verbs
 from quiesce.ids import ConversationId, SubmissionId
 from quiesce.lane import Lane
 from quiesce.records import Record
-from quiesce.shapes import timestamp
+from quiesce.settlement_shape import timestamp
 from quiesce.wire import Answer, answer, dump
 
 SHARES = 200

@@ -11,7 +11,7 @@ from pathlib import PurePath
 from typing import Any
 
 from quiesce import routes, wire
-from quiesce.shapes import timestamp
+from quiesce.settlement_shape import timestamp
 from quiesce.telemetry import Facts, Line
 from quiesce.trace_context import trace_id
 

@@ -14,6 +14,7 @@ from quiesce.errors import Refusal, RefusalCode
 from quiesce.ids import ConversationId, SubmissionId
 from quiesce.lane import Lane
 from quiesce.settlement import Settlement
+from quiesce.settlement_shape import settlement_body
 from quiesce.verbs import StopWatching, Watch
 from quiesce.wire import Answer, answer, dump
 
@@ -60,7 +61,7 @@ async def _answer(lane: Lane, question: Watch) -> Answer:
         document = dump(shapes.record_body(record))
         text.append(events.event("record", document, place=record.sequence))
     if settled is not None:
-        document = dump(shapes.settlement_body(conversation, settled))
+        document = dump(settlement_body(conversation, settled))
         text.append(events.event("settlement", document, retry_ms=events.SETTLED_RETRY_MS))
         lane.audience.leave(question.stream)
     reached = "settled" if settled is not None else "whole" if glimpse.is_whole else "part"

@@ -17,8 +17,10 @@ from quiesce import agenda
 from quiesce.callbacks import SIGNATURE_HEADER, problem_with, sign
 from quiesce.deliver import CALLBACK_TRIES_MAX
 from quiesce.errors import RefusalCode, StorageUnavailable
+from quiesce.generation_record import Cost
 from quiesce.records import CallbackEnded
 from quiesce.settings import Settings, parse_settings
+from quiesce.settlement_shape import cost_body, timestamp
 from quiesce.testing import Conversation
 from quiesce.testing.network import Post
 
@@ -60,8 +62,8 @@ def test_a_settlement_is_posted_signed_and_recorded() -> None:
             "outcome": "completed",
             "result": {"a": "ü"},
             "failure": None,
-            "effects_may_have_happened": False,
-            "settled_at_ms": settled_at_ms,
+            "settled_at": timestamp(settled_at_ms),
+            "cost": cost_body(Cost(**lane.settlement(root).cost)),
         }
         (record,) = ended(lane)
         assert (record.submission, record.is_delivered, record.tries) == (root, True, 1)

@@ -45,6 +45,7 @@ STAGES = (
     "telemetry",
     "lane",
     "settlement",
+    "settlement_shape",
     "waits",
     "callbacks",
     "admission",

@@ -41,7 +41,7 @@ CLOCK_AND_CHANCE_MODULES = {
     "conversation_object": {"os"},  # The name of an incarnation is drawn.
     "testing.deployment": {"random"},  # The virtual clock's own, from a seed.
 }
-DATETIME_MODULES = {"shapes"}
+DATETIME_MODULES = {"settlement_shape"}
 """Writes an instant that it was given as RFC 3339."""
 NOW = frozenset({"now", "utcnow", "today", "time_ns", "monotonic", "perf_counter"})
 
