@@ -179,7 +179,7 @@ def _admit(lane: Lane, proposal: _Proposal, wake_: Wake) -> Receipt:
         rows_written=SUBMISSION_ROWS_WRITTEN,
         is_virgin=is_virgin,
         # A child waits for its parent to establish it, and nothing can be done until then.
-        is_actionable=proposal.request.parent is None,
+        is_actionable=proposal.request.parent is None or proposal.request.deadline_ms is not None,
     )
     _insert(lane, proposal, sequence, wake_, charged_from)
     return Receipt(

@@ -90,6 +90,16 @@ async def attempt(
     lane: Lane, agent: Agent, fence: Fence, run: Run, submitted: Any, *, limit_ms: int
 ) -> Ended:
     """Run the agent's handler once, for at most `limit_ms`, and say how it ended."""
+    try:
+        return await _timed(lane, agent, fence, run, submitted, limit_ms=limit_ms)
+    finally:
+        # A task that the handler has left behind finds nothing that it may begin.
+        fence.unwind(UnwindReason.FENCED, "the attempt has ended")
+
+
+async def _timed(
+    lane: Lane, agent: Agent, fence: Fence, run: Run, submitted: Any, *, limit_ms: int
+) -> Ended:
     loop = asyncio.get_running_loop()
     told: asyncio.Future[None] = asyncio.Future(loop=loop)
 
@@ -108,6 +118,8 @@ async def attempt(
     finally:
         lane.running.pop(fence.submission, None)
     if task.done():
+        if task.cancelled():
+            return Ended(_unwound(fence, Interrupted("the attempt cancelled itself")))
         return Ended(task.result())
     is_late = not told.done()
     task.cancel()
@@ -126,13 +138,16 @@ async def _handle(
 ) -> AttemptOutcome:
     outcome: AttemptOutcome
     try:
-        value = agent.input_adapter.validate_python(submitted)
+        value = agent.input_adapter.validate_json(canonical_json(submitted))
         result = await agent.run_handler(run, value)
         outcome = _finished(lane, agent, result)
     except IncarnationEnded:
         raise
     except BaseException as error:  # noqa: BLE001 - the one place where an application's error becomes a value
         outcome = _raised(lane, error)
+    if isinstance(outcome, Finished) and fence.unwound is None:
+        # It has its value: what it does not wait for any more, as after a timeout of its own, is given up.
+        run.give_up_calls()
     unseen = [error for error in await run.finish_calls() if isinstance(error, Retryable)]
     if unseen and fence.unwound is not None:
         # The branch that made the call was gone when it failed; what it asks for, another attempt, holds.
@@ -145,6 +160,9 @@ def _unwound(fence: Fence, outcome: AttemptOutcome) -> AttemptOutcome:
     if fence.unwound is None:
         return outcome
     detail = fence.unwound.detail
+    # Its traceback holds the handler's frames, which hold the Run and all that its journal has read: until the
+    # collector of cycles comes, which counts objects and not their bytes.
+    fence.unwound.__traceback__ = None
     match fence.unwound.reason:
         case UnwindReason.SUSPENDED:
             # A failure of another branch is not hidden by a branch that waits.

@@ -144,6 +144,21 @@ def of_submission(storage: Storage, submission: SubmissionId) -> list[Record]:
     return _under(storage, submission)
 
 
+def ids_of(
+    storage: Storage, submission: SubmissionId, kinds: tuple[str, str], limit: int
+) -> list[str]:
+    """Read the ids of a submission's first records of two kinds, in the order of the log; no payload is read."""
+    rows = storage.execute(
+        "SELECT record_id FROM records WHERE record_id >= ? AND record_id < ?"
+        " AND (kind = ? OR kind = ?) ORDER BY sequence LIMIT ?",
+        f"{submission}/",
+        f"{submission}0",
+        *kinds,
+        limit,
+    )
+    return [record_id for (record_id,) in rows]
+
+
 def of_operation(
     storage: Storage, submission: SubmissionId, operation: OperationId
 ) -> list[Record]:

@@ -122,6 +122,7 @@ async def resolve(
     unknown decides nothing about it.
     Raises Refusal: `decision-conflict` with what is recorded, `not-waiting`, `already-settled`, `not-found`.
     """
+    _stored_form("the result", result, "VALUE_BYTES_MAX", lane.settings.value_bytes_max)
 
     def step(wake: Wake, now_ms: int) -> Accepted:
         found = lane.require_submission(address.conversation, address.submission)
@@ -154,6 +155,19 @@ async def resolve(
         return Accepted(traceparent=found.traceparent)
 
     return _tell(lane, "resolution", await mutate(lane, step), address, decision=resolution)
+
+
+def _stored_form(what: str, value: Any, limit: str, maximum: int) -> str:
+    """Return the text that is stored of what somebody sent, or refuse what cannot be."""
+    try:
+        text = canonical_json(value)
+    except ValueError as error:
+        message = f"{what} is not JSON that can be stored: {error}"
+        raise Refusal(RefusalCode.INVALID_REQUEST, message) from None
+    size = len(text.encode())
+    if size > maximum:
+        raise limit_exceeded(RefusalCode.INPUT_TOO_LARGE, limit, size, maximum)
+    return text
 
 
 def _settled_by(
@@ -233,10 +247,7 @@ async def deliver_signal(
     `rate-limited`, `input-too-large`, `already-settled`.
     """
     name, key = signal
-    text = canonical_json(payload)
-    size, limit = len(text.encode()), lane.settings.input_bytes_max
-    if size > limit:
-        raise limit_exceeded(RefusalCode.INPUT_TOO_LARGE, "INPUT_BYTES_MAX", size, limit)
+    text = _stored_form("the payload", payload, "INPUT_BYTES_MAX", lane.settings.input_bytes_max)
 
     def step(wake: Wake, _now_ms: int) -> Accepted:
         found = require_open(lane, address)

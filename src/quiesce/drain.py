@@ -40,6 +40,10 @@ from quiesce.states import State
 from quiesce.telemetry import ATTEMPT_SPAN, Settled
 from quiesce.trace_context import trace_id
 
+PASS_RECORDS_MAX = 256
+"""A pass that has recorded so much leaves the rest to the next one: the platform lets one invocation make a
+thousand subrequests, and the calls of one submission must not be refused for those of its neighbours."""
+
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
@@ -66,6 +70,8 @@ async def drain(lane: Lane, work: Pass, decided: tuple[Submission, Decision] | N
             # What this owes to another Object is sent before the next claim.
             await deliver.deliver(lane, work)
         if lane.clock() - work.started_ms >= lane.settings.pass_ms_max:
+            return
+        if claimed.submission.claimed_tail - (work.tail_before or 0) >= PASS_RECORDS_MAX:
             return
         decided = await repair.recover_head(lane, work)
 
@@ -175,8 +181,8 @@ async def end(lane: Lane, work: Pass, claimed: Claimed, ended: Ended) -> None:
             await _leave(lane, work, claimed, interruptions=0, last_failure=last_failure)
         case AbortedAttempt():
             await _leave(lane, work, claimed, interruptions=0)
-        case Interrupted():
-            await _release(lane, work, claimed)
+        case Interrupted(reason=reason):
+            await _release(lane, work, claimed, reason)
         case Fenced():
             pass
     if ended.is_stuck:
@@ -237,7 +243,7 @@ async def _suspend(lane: Lane, work: Pass, claimed: Claimed, *, may_go_on: bool)
         await _leave(lane, work, claimed, State.SUSPENDED, interruptions=0)
 
 
-async def _release(lane: Lane, work: Pass, claimed: Claimed) -> None:
+async def _release(lane: Lane, work: Pass, claimed: Claimed, reason: str) -> None:
     """End the ownership of an interrupted attempt, which keeps what the claim counted against it."""
     submission, storage = claimed.submission, lane.storage
     fresh = ledger.at(storage, submission.sequence)
@@ -251,6 +257,7 @@ async def _release(lane: Lane, work: Pass, claimed: Claimed) -> None:
         claimed,
         interruptions=interruptions,
         not_before_ms=lane.clock() + delay_ms if delay_ms else None,
+        last_failure=canonical_json({"error_type": "interrupted", "message": reason}),
     )
 
 

@@ -93,6 +93,8 @@ def explain(lane: Lane, conversation: ConversationId, after: int, limit: int) ->
     """Explain a page of the open submissions, in the order of the queue."""
     lane.require_conversation(conversation)
     head = ledger.head(lane.storage)
+    # What is open stands from the head on: history is not read to find it.
+    after = max(after, conversation_log.tail(lane.storage).head - 1)
     return [_explain(lane, each, head) for each in ledger.open_page(lane.storage, after, limit)]
 
 

@@ -142,5 +142,7 @@ class Fence:
         )
         if not found:
             raise self.unwind(UnwindReason.FENCED, "another attempt owns the submission")
-        if heeds_abort and found[0][0] is not None:
-            raise self.unwind(UnwindReason.ABORTED, "somebody asked for the abort")
+        if found[0][0] is not None:
+            aborted = self.unwind(UnwindReason.ABORTED, "somebody asked for the abort")
+            if heeds_abort:
+                raise aborted

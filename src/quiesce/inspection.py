@@ -100,6 +100,9 @@ def page(
     """Read a page of submissions in the order of the queue, bounded by count and bytes; says whether it is full."""
     lane.require_conversation(conversation)
     head = ledger.head(lane.storage)
+    if state not in {None, State.SETTLED}:
+        # What is open stands from the head on: history is not read to find it.
+        after = max(after, conversation_log.tail(lane.storage).head - 1)
     listed: list[Status] = []
     size = 0
     for each in ledger.page(lane.storage, after, limit, state):

@@ -49,6 +49,8 @@ class Operation:
     arguments_digest: str
     arguments: Any
     """In their JSON form."""
+    arguments_bytes: int
+    """How large that is as canonical JSON."""
 
 
 class Journal:
@@ -62,6 +64,7 @@ class Journal:
         self._operations_max = operations_max
         self._recorded: dict[str, tuple[str, str]] = {}
         self._uses: dict[str, int] = {}
+        self._asked = 0
         self._noted: dict[str, int] = {}
         for record in self._records.values():
             if record.kind in _KINDS:
@@ -82,7 +85,8 @@ class Journal:
         use = name if key is None else f"{name}@{key}"
         ordinal = self._uses.get(use, 0)
         self._uses[use] = ordinal + 1
-        if sum(self._uses.values()) > self._operations_max:
+        self._asked += 1
+        if self._asked > self._operations_max:
             message = f"a Run may have {self._operations_max} operations (OPERATIONS_MAX)"
             raise Failed(message, error_type=FailureType.BUDGET_EXHAUSTED)
         try:
@@ -91,7 +95,8 @@ class Journal:
             message = f"the arguments of {name!r} have no JSON form: {error}"
             raise TypeError(message) from None
         identity = operation_id(name, ordinal, key)
-        operation = Operation(identity, name, kind, digest(text), parse_json(text))
+        size = len(text.encode())
+        operation = Operation(identity, name, kind, digest(text), parse_json(text), size)
         self._check_replay(operation)
         return operation
 

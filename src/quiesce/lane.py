@@ -29,6 +29,10 @@ from quiesce.telemetry import UNTRACED, Facts, Line, Reporter, Settled, Span, ha
 from quiesce.trace_context import trace_id
 from quiesce.wake import Wake
 
+WOKEN_AT_ONCE = 8
+WOKEN_EVERY_S = 0.01
+"""So many of those who wait for one settlement are answered together, and the next ones after so long."""
+
 
 def _nobody_listens(_submission: SubmissionId, _value: Any) -> None:
     """Drop a Run's progress."""
@@ -158,8 +162,13 @@ class Lane:
     def announce(self, settled: Iterable[Settled]) -> None:
         """Tell whoever waits for these settlements to read them, and the reporter of each."""
         for each in settled:
-            for event in self.watchers.pop(each.submission.id, ()):
-                event.set()
+            for place, event in enumerate(self.watchers.pop(each.submission.id, ())):
+                if place < WOKEN_AT_ONCE:
+                    event.set()
+                else:
+                    # Each answer holds the whole settlement: no more of them at once than memory has room for.
+                    delay_s = place // WOKEN_AT_ONCE * WOKEN_EVERY_S
+                    asyncio.get_running_loop().call_later(delay_s, event.set)
             trace = each.submission.traceparent
             self.tell("settled", trace, each.facts(), at_ms=each.settled_at_ms)
 

@@ -235,7 +235,7 @@ def _finish_step(lane: Lane, work: Pass, slot: AlarmSlot) -> PassReport:
         next_due_ms=view.due_at_ms,
         rows_read=spent.rows_read,
         rows_written=spent.rows_written,
-        duration_ms=now_ms - work.started_ms,
+        duration_ms=max(0, now_ms - work.started_ms),
         at_ms=now_ms,
     )
     cost = Cost(

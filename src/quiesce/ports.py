@@ -117,7 +117,9 @@ async def receive(lane: Lane, text: str) -> str:
         _check_capability(lane, sealed)
         await _carry_out(lane, _CALLS.validate_json(sealed.call))
     except ValidationError:
-        return Reply(refused=RefusalCode.INVALID_REQUEST, detail="no call").model_dump_json()
+        # It may come from a newer version of this deployment, or an older one: that proves nothing about the call.
+        detail = "this version cannot read the call"
+        return Reply(refused=RefusalCode.UNAVAILABLE, detail=detail).model_dump_json()
     except Refusal as refusal:
         return Reply(refused=refusal.code, detail=refusal.detail[:500]).model_dump_json()
     return Reply().model_dump_json()

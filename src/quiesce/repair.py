@@ -56,6 +56,8 @@ from quiesce.telemetry import Settled
 PAGE_MAX = 64
 DECISIONS_MAX = 256
 """A pass repairs at most so many submissions; the rest stays due for the next one."""
+MESSAGES_MAX = 8
+"""No more messages than are sent at once: a receiver that does not answer holds the queue for one try in a pass."""
 RECONCILE_S = 30.0
 REASON_MAX = 500
 GRACE_S = 1.0
@@ -128,7 +130,8 @@ async def recover(lane: Lane, work: Pass) -> tuple[Submission, Decision] | None:
     """
     now_ms = lane.clock()
     due = agenda.due(lane.storage, now_ms, PAGE_MAX)
-    work.messages = [outbox.message_of(each) for each in due if each.kind == "message"]
+    messages = [outbox.message_of(each) for each in due if each.kind == "message"]
+    work.messages = messages[:MESSAGES_MAX]
     for sequence in [int(each.subject) for each in due if each.kind == "deadline"]:
         head = ledger.head(lane.storage)
         submission = ledger.at(lane.storage, sequence)

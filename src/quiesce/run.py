@@ -51,6 +51,8 @@ class Run:
         self._journal = journal
         self._claimed = claimed
         self._calls: set[asyncio.Task[Any]] = set()
+        self._harmless: set[asyncio.Task[Any]] = set()
+        """The calls under way of which nobody need know how they end."""
         self.attempt = claimed.attempts + claimed.interruptions
         """Which try this is, counting from 1: the failed attempts, the interrupted ones in a row, and this one."""
 
@@ -90,7 +92,8 @@ class Run:
         if completed is not None:
             assert isinstance(completed, StepCompleted)
             return completed.value
-        return await self._undisturbed(self._step(operation, function, arguments, timeout_ms))
+        step = self._step(operation, function, arguments, timeout_ms)
+        return await self._undisturbed(step, has_effect=False)
 
     async def _step(
         self,
@@ -131,7 +134,7 @@ class Run:
         ToolFailed, and the types listed in `fails_with`, are results: recorded, and raised as ToolFailed here and
         on every replay. Any other exception leaves an uncertain call without a result; the others are tried again.
         """
-        operation = self._ask("tool", name, key, list(arguments))
+        operation = self._ask_stored("tool", name, key, list(arguments))
         settled = self._journal.find(operation.id, "settled")
         if settled is not None:
             assert isinstance(settled, ToolSettled)
@@ -141,7 +144,8 @@ class Run:
         def call() -> Awaitable[Any]:
             return _call(function, arguments, timeout_ms)
 
-        return _result_of(await self._undisturbed(self._tool(operation, call, effect, expected)))
+        made = self._tool(operation, call, effect, expected)
+        return _result_of(await self._undisturbed(made, has_effect=effect != "readonly"))
 
     async def _tool(
         self,
@@ -296,12 +300,18 @@ class Run:
         this Run settles after it: an abort here aborts the child first. How it settled is a value, failed or not.
         `name` defaults to the agent's; children in parallel need names or keys that differ.
         """
-        operation = self._ask("child", name or agent, key, [agent, value])
+        operation = self._ask_stored("child", name or agent, key, [agent, value])
         return children.delegate(self._fence, self._journal, self._claimed, operation)
 
     def _ask(self, kind: str, name: str, key: str | None, arguments: list[Any]) -> Operation:
         self._fence.check()
         return self._journal.ask(kind, name, key, arguments)
+
+    def _ask_stored(self, kind: str, name: str, key: str | None, arguments: list[Any]) -> Operation:
+        """Ask for an operation whose arguments stand in its record: they are bounded as values are."""
+        operation = self._ask(kind, name, key, arguments)
+        self._check_size("the arguments", operation.arguments_bytes, operation)
+        return operation
 
     def _stored_form(self, value: Any, operation: Operation) -> Any:
         try:
@@ -309,19 +319,29 @@ class Run:
         except ValueError as error:
             message = f"the value of {operation.kind} {operation.id!r} has no JSON form: {error}"
             raise Failed(message, error_type="TypeError") from None
-        maximum = self._fence.lane.settings.value_bytes_max
-        size = len(text.encode())
-        if size > maximum:
-            what = f"the value of {operation.kind} {operation.id!r}"
-            message = f"{what} has {size} bytes, VALUE_BYTES_MAX allows {maximum}"
-            raise Failed(message, error_type=FailureType.RESULT_TOO_LARGE)
+        self._check_size("the value", len(text.encode()), operation)
         return parse_json(text)
 
-    async def _undisturbed(self, call: Any) -> Any:
+    def _check_size(self, what: str, size: int, operation: Operation) -> None:
+        maximum = self._fence.lane.settings.value_bytes_max
+        if size > maximum:
+            message = f"{what} of {operation.kind} {operation.id!r}: {size} bytes, VALUE_BYTES_MAX allows {maximum}"
+            raise Failed(message, error_type=FailureType.RESULT_TOO_LARGE)
+
+    async def _undisturbed(self, call: Any, *, has_effect: bool) -> Any:
         """Run a call so that the end of the branch which awaits it does not cut it off."""
         task = asyncio.ensure_future(call)
         self._calls.add(task)
+        if not has_effect:
+            self._harmless.add(task)
+            task.add_done_callback(self._harmless.discard)
+        task.add_done_callback(self._forget_call)
         return await asyncio.shield(task)
+
+    def _forget_call(self, task: asyncio.Task[Any]) -> None:
+        """Keep of the calls that have ended only those that raised: a result may be large."""
+        if not task.cancelled() and task.exception() is None:
+            self._calls.discard(task)
 
     async def finish_calls(self) -> list[BaseException]:
         """Return when no call is under way any more; what they raised may have been seen by no branch."""
@@ -333,6 +353,11 @@ class Run:
     def calls_under_way(self) -> list[asyncio.Task[Any]]:
         """Return the calls that have not ended."""
         return [task for task in self._calls if not task.done()]
+
+    def give_up_calls(self) -> None:
+        """Cut off the calls under way that have no effect outside: the handler has ended without them."""
+        for task in self._harmless:
+            task.cancel()
 
     def cancel_calls(self) -> None:
         """Cut off the calls under way: an abort or a deadline has come."""

@@ -30,7 +30,9 @@ FAILURE_TYPE_MAX = 100
 FAILURE_MESSAGE_MAX = 2_000
 JOINS_MAX = 64
 """So many submissions can join one host: they settle with it in one commit."""
-_COMPLETED_KINDS = frozenset({"step-completed", "tool-settled"})
+COMPLETED_SHOWN_MAX = 1_000
+"""A settlement names so many completed operations: its record is one row, and a row has a limit."""
+_COMPLETED_KINDS = ("step-completed", "tool-settled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,8 +318,9 @@ def _failure(verdict: FailedForGood) -> dict[str, Any]:
 
 
 def _completed_operations(storage: Storage, submission: Submission) -> list[str]:
-    records = conversation_log.of_submission(storage, submission.id)
-    return [record.record_id.split("/")[1] for record in records if record.kind in _COMPLETED_KINDS]
+    """Name what the submission has completed, as far as one record can hold it; the log has it all."""
+    found = conversation_log.ids_of(storage, submission.id, _COMPLETED_KINDS, COMPLETED_SHOWN_MAX)
+    return [each.split("/")[1] for each in found]
 
 
 def read(storage: Storage, submission: Submission) -> Settlement | None:

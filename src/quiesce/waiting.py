@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from quiesce import signals
+from quiesce.agent import Failed
 from quiesce.conversation_log import Tail
+from quiesce.errors import FailureType
 from quiesce.fence import Fence
 from quiesce.ids import OperationId, parse_json
 from quiesce.journal import Journal, Operation
@@ -232,6 +234,10 @@ def _open_row(
     *,
     choice: OperationId | None = None,
 ) -> OpenOperation:
+    maximum = fence.lane.settings.value_bytes_max
+    if isinstance(spec, Approval) and (size := len(spec.reason.encode())) > maximum:
+        message = f"the reason of approval {operation.id!r}: {size} bytes, VALUE_BYTES_MAX allows {maximum}"
+        raise Failed(message, error_type=FailureType.RESULT_TOO_LARGE)
     detail: dict[str, Any] = {"name": spec.name}
     if spec.kind is OperationKind.SIGNAL:
         detail["signal"] = spec.name

@@ -8,6 +8,7 @@
    is StorageUnavailable, and never blames the work.
 """
 
+import contextlib
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -21,6 +22,7 @@ from quiesce.errors import Refusal, RefusalCode, StorageUnavailable
 from quiesce.settings import PREFIX, Settings, parse_settings
 from quiesce.storage import AlarmSlot, Counts, Row, SqlValue
 
+APPLICATION_ERRORS = frozenset({"TypeError", "SyntaxError", "RangeError", "ReferenceError"})
 INTEGER_MAX = 2**53 - 2
 ALARM_AT_MS_MAX = 6_900_000_000_000
 """In the year 2188: the platform takes no alarm after 2189. One that comes too early is set again by its pass."""
@@ -52,7 +54,13 @@ def drawn_name() -> str:
 
 def is_platform_error(error: BaseException) -> bool:
     """Say whether an exception came from the platform: a reset, a lost connection, a deploy."""
-    return isinstance(error, StorageUnavailable | JsException)
+    if isinstance(error, StorageUnavailable):
+        return True
+    # What JavaScript itself says of a wrong call is the application's; a reset or a lost connection is an Error.
+    return isinstance(error, JsException) and (
+        str(getattr(error, "name", "")) not in APPLICATION_ERRORS
+        or bool(getattr(error, "durableObjectReset", False))
+    )
 
 
 def _tell_nobody() -> None:
@@ -250,7 +258,8 @@ def _storage_error(error: JsException) -> Exception:
 class Deployment:
     """The settings of this deployment, parsed once in an isolate, or what is wrong with them."""
 
-    _parsed: Settings | ValueError | None = None
+    _parsed: Settings | None = None
+    _wrong = ""
 
     @classmethod
     def settings(cls, env: Any) -> Settings:
@@ -258,13 +267,14 @@ class Deployment:
 
         Raises ValueError whose message names every variable that is wrong, the misspelt ones included.
         """
-        if cls._parsed is None:
+        if cls._parsed is None and not cls._wrong:
             try:
                 cls._parsed = parse_settings(_variables(getattr(env, "_env", env)))
             except ValueError as error:
-                cls._parsed = error
-        if isinstance(cls._parsed, ValueError):
-            raise cls._parsed
+                # Its words alone: an error that is raised again and again keeps the frames of all who saw it.
+                cls._wrong = str(error)
+        if cls._parsed is None:
+            raise ValueError(cls._wrong)
         return cls._parsed
 
 
@@ -345,9 +355,14 @@ class WorkerdOutside:
             response = await fetch(
                 url, method="POST", body=body, headers=dict(headers), redirect="manual"
             )
-            return int(response.status)
         except (JsException, OSError) as error:
             raise StorageUnavailable(str(error)) from None
+        unread = getattr(response, "js_object", response).body
+        if unread is not None and unread is not jsnull:
+            # Nobody reads it, and unread it holds one of the few connections that an invocation may have.
+            with contextlib.suppress(JsException):
+                await unread.cancel()
+        return int(response.status)
 
 
 async def ask_object(env: Any, conversation: str, command: str) -> str:

@@ -191,7 +191,7 @@ GUARDS: list[tuple[str, str, str, str, tuple[str, ...]]] = [
     (
         "an attempt sees the wish to abort at its next operation",
         "fence.py",
-        "if heeds_abort and found[0][0] is not None:",
+        "if found[0][0] is not None:",
         "if False:",
         (ABORTS, "-k", "between_claim_and_handler"),
     ),
