@@ -1,9 +1,12 @@
 """Settlement callbacks from a real Object to a real server: signed, tried again, and told once when all is well."""
 
+import contextlib
 import hashlib
 import hmac
 import json
 import threading
+import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +22,8 @@ from workshop import serving
 
 pytestmark = pytest.mark.worker
 SECRET = "0123456789abcdef"
+PROMPT_S, HELD_S_MAX = 5, 20
+"""How soon an answer that goes on for ever is let go, and how long it waits for that."""
 
 
 @dataclass
@@ -29,6 +34,10 @@ class Receiver:
     answers: dict[str, list[int]] = field(default_factory=dict)
     """By path: what each next call is answered; 200 when there is no more."""
     taken: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
+    endless: set[str] = field(default_factory=set)
+    """The paths whose answers begin well and never end."""
+    held_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """By path: how long the caller held on to each answer that never ended."""
 
     def at(self, path: str) -> list[tuple[dict[str, str], bytes]]:
         return [(headers, body) for where, headers, body in list(self.taken) if where == path]
@@ -43,11 +52,27 @@ def serve() -> Iterator[Receiver]:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
             headers = {name.lower(): value for name, value in self.headers.items()}
             receiver.taken.append((self.path, headers, body))
+            if self.path in receiver.endless:
+                self._answer_without_end()
+                return
             left = receiver.answers.get(self.path, [])
             self.send_response(left.pop(0) if left else 200)
             self.send_header("location", "/elsewhere")
             self.send_header("content-length", "0")
             self.end_headers()
+
+        def _answer_without_end(self) -> None:
+            begun = time.monotonic()
+            head = (
+                b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ntransfer-encoding: chunked\r\n\r\n"
+            )
+            self.connection.settimeout(HELD_S_MAX)
+            with contextlib.suppress(OSError):
+                self.connection.sendall(head + b"5\r\nhello\r\n")
+                while self.connection.recv(65_536):
+                    pass
+            receiver.held_s[self.path].append(time.monotonic() - begun)
+            self.close_connection = True
 
         def log_message(self, *_: object) -> None:
             pass
@@ -124,6 +149,28 @@ def test_a_callback_is_tried_again_and_redirects_are_not_followed(
         lambda: [each for each in client.records(name) if each["kind"] == "callback-ended"], bool
     )
     assert ended[0]["payload"]["tries"] == 3
+
+
+def test_answers_that_never_end_count_and_their_connections_are_closed_at_once(
+    client: Client, receiver: Receiver, tmp_path: Path
+) -> None:
+    """The status says all. What nobody reads would hold the few connections that an invocation may have."""
+    name = tmp_path.name
+    path = f"/{name}"
+    times = 8
+    receiver.endless.add(path)
+    for place in range(times):
+        client.accepted(name, "echo", place, callback_url=f"{receiver.url}{path}")
+    ended = until(
+        lambda: [each for each in client.records(name) if each["kind"] == "callback-ended"],
+        lambda ended: len(ended) == times,
+    )
+    assert {(each["payload"]["is_delivered"], each["payload"]["tries"]) for each in ended} == {
+        (True, 1)
+    }
+    held_s = until(lambda: receiver.held_s[path], lambda held_s: len(held_s) == times)
+    assert max(held_s) < PROMPT_S
+    assert len(receiver.at(path)) == times
 
 
 def test_a_callback_owed_when_the_process_is_killed_is_made(

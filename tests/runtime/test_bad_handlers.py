@@ -1,4 +1,7 @@
-"""Handlers that take the process down, or never return: counted, delayed, ended by the small limits set here."""
+"""Handlers that take the process down, or never return: counted, delayed, ended by the small limits set here.
+
+And those that call JavaScript wrongly: their own failure, and no interruption.
+"""
 
 import pytest
 
@@ -74,3 +77,22 @@ def test_a_handler_that_always_hangs_runs_out_of_attempts(stage: Stage) -> None:
     assert settled.failure is not None
     assert settled.failure["error_type"] == "attempts-exhausted"
     assert "attempt-deadline" in settled.failure["message"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("parse", "SyntaxError: Expected property name"), ("fetch", "TypeError: Invalid URL")],
+)
+def test_what_javascript_says_of_a_wrong_call_fails_the_work_at_once(
+    stage: Stage, kind: str, words: str
+) -> None:
+    """Tried again it would fail again: it is no fault of the platform, and its words are for who wrote it."""
+    stage.submit("misuser", {"kind": kind})
+    seen = stage.until_settled()
+    (settled,) = seen.settlements
+    assert settled.outcome == "failed"
+    assert settled.failure is not None
+    assert settled.failure["error_type"] == "JsException"
+    assert words in settled.failure["message"]
+    status = stage.client.status(stage.name, stage.submissions[-1])
+    assert (status["attempts"], status["interruptions"]) == (0, 0)

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from worker.helpers.client import Client, assert_problem, until
+from worker.helpers.client import Client, assert_problem, submissions, until
 
 pytestmark = pytest.mark.worker
 
 NOBODY_THERE = "http://127.0.0.1:1/charge"
+JSON = {"content-type": "application/json"}
 
 
 def asked(client: Client, conversation: str) -> str:
@@ -135,6 +136,40 @@ def test_a_signal_that_is_repeated_before_its_wait_is_a_replay(
     assert "idempotent-replayed" not in first.headers
     assert again.headers["idempotent-replayed"] == "true"
     assert_problem(other, 409, "idempotency-conflict")
+
+
+def test_a_signal_whose_payload_is_beyond_every_double_is_refused_and_spends_no_key(
+    client: Client, conversation: str
+) -> None:
+    """Its grammar is JSON's, but none could say again what was taken: it is refused, and no error of ours."""
+    submission = client.accepted(conversation, "signal", {"name": "go"})
+    client.waits(conversation, submission, "signal")
+    before = client.records(conversation)
+    path = f"{submissions(conversation)}/{submission}/signals/go"
+    headers = JSON | {"idempotency-key": "k"}
+    for body in (b'{"payload":1e400}', b'{"payload":[{"a":-1e400}]}'):
+        answer = client.http.post(path, content=body, headers=headers)
+        assert "payload" in assert_problem(answer, 400, "invalid-request")["detail"]
+    assert client.records(conversation) == before
+    assert client.status(conversation, submission)["waiting_for"]["kind"] == "signal"
+    assert client.act(conversation, submission, "signals/go", {"payload": 7}, key="k").is_success
+    assert client.settled(conversation, submission)["result"]["payload"] == 7
+
+
+def test_a_resolution_whose_result_is_beyond_every_double_is_refused_and_decides_nothing(
+    client: Client, conversation: str
+) -> None:
+    submission = unknown(client, conversation)
+    before = client.records(conversation)
+    path = f"{submissions(conversation)}/{submission}/resolutions/charge"
+    body = b'{"resolution":"completed","result":{"reference":1e400}}'
+    answer = client.http.post(path, content=body, headers=JSON)
+    assert "result" in assert_problem(answer, 400, "invalid-request")["detail"]
+    assert client.records(conversation) == before
+    assert client.status(conversation, submission)["waiting_for"]["kind"] == "resolution"
+    other = {"resolution": "completed", "result": {"reference": "r1"}}
+    assert client.act(conversation, submission, "resolutions/charge", other).status_code == 200
+    assert client.settled(conversation, submission)["result"] == {"reference": "r1"}
 
 
 def test_an_abort_of_what_is_queued_or_waits_settles_at_once(

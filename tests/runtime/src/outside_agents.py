@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any, Literal
 
+import js
 from pydantic import BaseModel, ConfigDict
 
 from agents import REGISTRY as DEPLOYED
@@ -138,4 +139,48 @@ async def nap_until_the_timer(_run: Run, wanted: Nap) -> int:
     raise Failed("no timer has fired", error_type="starved")
 
 
-REGISTRY = Registry([*DEPLOYED, waiter, payer, prover, collector, final, napper])
+class Hoard(BaseModel):
+    """How many pieces to make, and how large each is."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    count: int
+    size: int
+
+
+hoarder = Agent("hoarder", input=Hoard, output=int)
+
+
+@hoarder.handler
+async def make_pieces_and_keep_none(run: Run, wanted: Hoard) -> int:
+    """Take steps whose values are large, drop each of them, and wait for a person."""
+
+    def make(_place: int) -> str:
+        return "x" * wanted.size
+
+    for place in range(wanted.count):
+        await run.step("piece", make, place)
+    await run.approval("gate")
+    return wanted.count
+
+
+class Misuse(BaseModel):
+    """What is wrongly asked of JavaScript."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    kind: Literal["parse", "fetch"]
+
+
+misuser = Agent("misuser", input=Misuse, output=Any)
+
+
+@misuser.handler
+async def call_javascript_wrongly(_run: Run, wanted: Misuse) -> Any:
+    """Call JavaScript as no program should, and catch nothing."""
+    if wanted.kind == "parse":
+        return js.JSON.parse("{")
+    return await js.fetch("no url at all")
+
+
+REGISTRY = Registry([*DEPLOYED, waiter, payer, prover, collector, final, napper, hoarder, misuser])
