@@ -145,8 +145,9 @@ async def _handle(
         raise
     except BaseException as error:  # noqa: BLE001 - the one place where an application's error becomes a value
         outcome = _raised(lane, error)
-    if isinstance(outcome, Finished) and fence.unwound is None:
-        # It has its value: what it does not wait for any more, as after a timeout of its own, is given up.
+    is_final = isinstance(outcome, FailedAttempt) and not outcome.is_retryable
+    if fence.unwound is None and (is_final or isinstance(outcome, Finished)):
+        # It has come to its end: what it does not wait for any more, as after a timeout of its own, is given up.
         run.give_up_calls()
     unseen = [error for error in await run.finish_calls() if isinstance(error, Retryable)]
     if unseen and fence.unwound is not None:

@@ -114,10 +114,13 @@ async def receive(lane: Lane, text: str) -> str:
     """Carry out one call of another Object of this deployment, and write the reply."""
     try:
         sealed = _Sealed.model_validate_json(text)
+    except ValidationError:
+        return Reply(refused=RefusalCode.INVALID_REQUEST, detail="no call").model_dump_json()
+    try:
         _check_capability(lane, sealed)
         await _carry_out(lane, _CALLS.validate_json(sealed.call))
     except ValidationError:
-        # It may come from a newer version of this deployment, or an older one: that proves nothing about the call.
+        # It comes from another version of this deployment: that proves nothing about the call.
         detail = "this version cannot read the call"
         return Reply(refused=RefusalCode.UNAVAILABLE, detail=detail).model_dump_json()
     except Refusal as refusal:

@@ -20,7 +20,7 @@ from workshop.serving import Server
 
 pytestmark = pytest.mark.worker
 
-VARIABLES = {"QUIESCE_EXPORT_SECONDS_MAX": "4"}
+VARIABLES = {"QUIESCE_EXPORT_SECONDS_MAX": "12"}
 NOBODY_THERE = "http://127.0.0.1:9/"
 NDJSON = "application/x-ndjson"
 
@@ -184,7 +184,7 @@ def test_a_reader_who_does_not_read_is_cut_off(
         ):
             for chunk in response.iter_raw():
                 if not read:
-                    time.sleep(6)
+                    time.sleep(14)
                 read.extend(chunk)
 
     with pytest.raises(httpx.RemoteProtocolError):

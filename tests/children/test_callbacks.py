@@ -3,6 +3,7 @@
 The receiver is a simulated one here; test_callbacks_in_workerd has a real server.
 """
 
+import asyncio
 import hashlib
 import hmac
 import json
@@ -11,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from children.family import TERMS, family
-from operations.ground import DAY_MS, HOUR_MS, refused
+from children.family import TERMS, echo, family
+from operations.ground import DAY_MS, HOUR_MS, deployed, pass_time, refused
 from quiesce import agenda
 from quiesce.callbacks import SIGNATURE_HEADER, problem_with, sign
 from quiesce.deliver import CALLBACK_TRIES_MAX
@@ -21,8 +22,9 @@ from quiesce.generation_record import Cost
 from quiesce.records import CallbackEnded
 from quiesce.settings import Settings, parse_settings
 from quiesce.settlement_shape import cost_body, timestamp
+from quiesce.states import State
 from quiesce.testing import Conversation
-from quiesce.testing.network import Post
+from quiesce.testing.network import Post, SimulatedOutside
 
 pytestmark = pytest.mark.slow
 
@@ -220,6 +222,37 @@ def test_ten_callbacks_are_all_told() -> None:
             range(10)
         )
         assert len(ended(lane)) == 10
+
+
+def test_a_receiver_that_hangs_holds_the_queue_for_one_try_however_many_are_owed_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is submitted meanwhile waits for eight that are sent at once, and not for all of them in turn."""
+    tried: list[str] = []
+
+    async def hang(_outside: SimulatedOutside, url: str, *_: Any) -> int:
+        tried.append(url)
+        await asyncio.sleep(600)
+        return 200
+
+    monkeypatch.setattr(SimulatedOutside, "post", hang)
+    with deployed(echo, **TERMS) as (deployment, lane):
+        deployment.checks_every_event = False
+        for number in range(64):
+            lane.submit("work", number, callback_url=URL)
+        lane.deliver()
+        assert lane.state().counts[State.SETTLED] == 64
+        tried.clear()
+        assert lane.delivery_at_ms is not None
+        pass_time(deployment, lane.delivery_at_ms - deployment.now_ms)
+        behind = lane.submit("work", "behind").submission
+        asked_ms = deployment.now_ms
+        lane.deliver()
+        assert len(tried) <= 8
+        deployment.advance(1_000)
+        assert lane.settlement(behind).result == "behind"
+        settled_ms = lane.status(behind).submission.settled_at_ms
+        assert settled_ms - asked_ms <= 12_000
 
 
 def test_a_duplicate_that_follows_a_lost_answer_has_the_same_key_and_body() -> None:

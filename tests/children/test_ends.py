@@ -249,6 +249,29 @@ def test_a_deadline_passes_while_the_child_is_unreachable() -> None:
         assert (lane.settlement(root).failure or {})["error_type"] == "deadline-exceeded"
 
 
+def test_an_admitted_child_settles_at_its_deadline_though_its_parent_is_unreachable() -> None:
+    """By its own alarm: it waits for its parent to establish it, and the clock does not."""
+    with family() as (deployment, lane):
+        deployment.fates = lambda _name, call: (
+            "lost" if call.kind in {"establish-child", "abort-child"} else "arrives"
+        )
+        root = lane.submit("delegate", ["echo", 1], deadline_ms=60_000).submission
+        deployment.advance(50_000)
+        child, submission = lane_of(deployment, root), child_of(root)[1]
+        deadline_ms = child.status(submission).submission.deadline_at_ms
+        assert deadline_ms is not None
+        assert child.alarm_at_ms == deadline_ms
+        deployment.advance(deadline_ms + 100 - deployment.now_ms)
+        ended = child.settlement(submission)
+        assert (ended.failure or {})["error_type"] == "deadline-exceeded"
+        assert child.status(submission).submission.settled_at_ms - deadline_ms <= 100
+        assert kinds(child, submission) == ["settlement"]
+        deployment.fates = reachable
+        deployment.run_until_quiet()
+        assert (lane.settlement(root).failure or {})["error_type"] == "deadline-exceeded"
+        assert [each.alarm_at_ms for each in deployment] == [None, None]
+
+
 async def leaves_early(run: Run, how: str) -> str:
     """End while a child is open: by a failure beside it, or, on the second attempt, by not asking for it again."""
     if run.attempt == 1:

@@ -150,6 +150,28 @@ def test_an_abort_between_claim_and_handler_keeps_the_handler_from_starting(poin
         assert world.calls["charge"] == 0
 
 
+def test_an_abort_between_claim_and_start_ends_a_run_of_steps_at_its_first_one() -> None:
+    """What has been done is recorded and nothing more begins, though no tool asks whether it may."""
+    world = World()
+
+    async def handle(run: Run, _value: Any) -> None:
+        for number in range(4):
+            await run.step(f"step-{number}", world.act, "step")
+
+    with deployed(handle) as (deployment, lane):
+        submission = lane.submit("work").submission
+        pause = lane.pause_at("claim:after")
+        delivery = begin(deployment, lane)
+        assert pause.is_reached
+        lane.abort(submission)
+        pause.release()
+        deployment.run(delivery)
+        deployment.run_until_quiet()
+        assert_aborted(lane, submission)
+        assert world.calls["step"] == 1
+        assert lane.settlement(submission).completed_operations == ["step-0"]
+
+
 @pytest.mark.parametrize("ends", ["returns", "raises", "swallows", "fails", "retries"])
 def test_an_abort_during_a_step_is_aborted_whatever_the_handler_makes_of_it(ends: str) -> None:
     """S92, S99: the handler returns, raises, swallows the cancellation, fails for good or asks for a retry."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from operations.ground import HOUR_MS, World, deployed, ids, kinds, state_of, wait_of
-from quiesce import Retryable, Run
+from quiesce import Failed, Retryable, Run
 from quiesce.recovery import WaitKind
 from quiesce.states import State
 
@@ -330,6 +330,89 @@ def test_a_wait_beside_a_timer_wakes_for_the_timer_and_stays_suspended() -> None
         lane.approve(submission, "ask")
         deployment.run_until_quiet()
         assert lane.settlement(submission).result == [HOUR_MS, True]
+
+
+HARMLESS: list[Callable[[Run, Callable[[], Any]], Coroutine[Any, Any, Any]]] = [
+    lambda run, function: run.step("call", function),
+    lambda run, function: run.tool("call", function, effect="readonly"),
+]
+
+
+@pytest.mark.parametrize("call", HARMLESS, ids=["step", "readonly"])
+def test_a_timeout_of_the_handlers_own_gives_up_a_call_without_an_effect(call: Any) -> None:
+    """Nobody waits for it any more: the fallback settles at once, and not when the call has come back."""
+    ended: list[str] = []
+
+    async def slow() -> None:
+        try:
+            await asyncio.sleep(300)
+        except asyncio.CancelledError:
+            ended.append("cut off")
+            raise
+        ended.append("came back")
+
+    async def handle(run: Run, _value: Any) -> Any:
+        try:
+            async with asyncio.timeout(1):
+                return await call(run, slow)
+        except TimeoutError:
+            return "fallback"
+
+    with deployed(handle) as (deployment, lane):
+        submission = lane.submit("work").submission
+        submitted_ms = deployment.now_ms
+        deployment.run_until_quiet()
+        assert lane.settlement(submission).result == "fallback"
+        settled_ms = lane.status(submission).submission.settled_at_ms
+        assert 1_000 <= settled_ms - submitted_ms < 2_000
+        assert ended == ["cut off"]
+        assert kinds(lane, submission) == ["input-applied", "settlement"]
+
+
+@pytest.mark.parametrize("raised", [None, Failed("too slow")], ids=["let-out", "failed"])
+def test_a_timeout_that_ends_the_work_gives_up_the_step_too(raised: Exception | None) -> None:
+    async def handle(run: Run, _value: Any) -> Any:
+        try:
+            async with asyncio.timeout(1):
+                return await run.step("slow", asyncio.sleep, 300)
+        except TimeoutError:
+            if raised is None:
+                raise
+            raise raised from None
+
+    with deployed(handle) as (deployment, lane):
+        submission = lane.submit("work").submission
+        submitted_ms = deployment.now_ms
+        deployment.run_until_quiet()
+        assert lane.settlement(submission).outcome == "failed"
+        assert lane.status(submission).submission.settled_at_ms - submitted_ms < 2_000
+
+
+@pytest.mark.parametrize("effect", ["uncertain", "idempotent"])
+def test_a_timeout_of_the_handlers_own_still_waits_for_a_call_with_an_effect(effect: Any) -> None:
+    """Cut off, nobody would know whether it has happened: its result is recorded before the Run settles."""
+    world = World()
+
+    async def slow() -> Any:
+        await asyncio.sleep(20)
+        return await world.act("charge")
+
+    async def handle(run: Run, _value: Any) -> Any:
+        try:
+            async with asyncio.timeout(1):
+                return await run.tool("charge", slow, effect=effect)
+        except TimeoutError:
+            return "fallback"
+
+    with deployed(handle) as (deployment, lane):
+        submission = lane.submit("work").submission
+        submitted_ms = deployment.now_ms
+        deployment.run_until_quiet()
+        settled = lane.settlement(submission)
+        assert (settled.result, settled.effects_may_have_happened) == ("fallback", False)
+        assert lane.status(submission).submission.settled_at_ms - submitted_ms >= 20_000
+        assert world.calls["charge"] == 1
+        assert "charge/settled" in ids(lane, submission)
 
 
 def test_a_crash_while_a_call_runs_beside_an_open_wait_keeps_both() -> None:

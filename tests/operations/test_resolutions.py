@@ -210,6 +210,38 @@ def test_what_a_reconciler_proved_cannot_be_resolved_again() -> None:
             lane.resolve(submission, "charge", "completed", 1)
 
 
+@pytest.mark.parametrize(
+    ("result", "code"),
+    [
+        (float("inf"), RefusalCode.INVALID_REQUEST),
+        ({"paid": [float("nan")]}, RefusalCode.INVALID_REQUEST),
+        ("x" * 999, RefusalCode.INPUT_TOO_LARGE),
+    ],
+    ids=["infinite", "no number", "too large"],
+)
+def test_a_result_that_cannot_be_stored_is_refused_and_the_call_stays_unknown(
+    result: Any, code: RefusalCode
+) -> None:
+    """A JSON body can say 1e400, and more than a tool may return: neither can stand in a record."""
+    world = World(charge=[ConnectionError()])
+    settings = {"value_bytes_max": 1_000, "input_bytes_max": 1_000}
+    with deployed(charging(world), **settings) as (deployment, lane):
+        submission = lane.submit("work").submission
+        deployment.run_until_quiet()
+        before = (lane.records(), lane.generation(), lane.alarm_at_ms)
+        with refused(code) as facts:
+            lane.resolve(submission, "charge", "completed", result)
+        if code is RefusalCode.INPUT_TOO_LARGE:
+            assert (facts["actual"], facts["maximum"]) == (1_001, 1_000)
+        assert (lane.records(), lane.generation(), lane.alarm_at_ms) == before
+        assert state_of(lane, submission) is State.UNKNOWN
+        lane.resolve(submission, "charge", "completed", "x" * 998)
+        deployment.run_until_quiet()
+        lane.approve(submission, "go-on")
+        deployment.run_until_quiet()
+        assert lane.settlement(submission).result == "x" * 998
+
+
 def test_a_wait_beside_the_unknown_call_is_named_by_explain_too() -> None:
     """Unknown beats suspension: what is named first is the resolution."""
     world = World(charge=[ConnectionError()])

@@ -7,9 +7,17 @@ Parity: DRT-4, DRT-10, RJ-5, NC-6.
 """
 
 import asyncio
+import gc
+import tracemalloc
+import weakref
+from collections.abc import Iterator
+from datetime import datetime
+from enum import StrEnum
 from typing import Any
+from uuid import UUID
 
 import pytest
+from pydantic import BaseModel, ConfigDict
 
 from operations.ground import (
     DAY_MS,
@@ -21,13 +29,15 @@ from operations.ground import (
     begin,
     deployed,
     kinds,
+    pass_time,
     refused,
     state_of,
     wait_of,
 )
-from quiesce import Retryable, Run, Signal, Timer
+from quiesce import Agent, Failed, Retryable, Run, Signal, Timer
 from quiesce.errors import RefusalCode, StorageUnavailable
 from quiesce.recovery import WaitKind
+from quiesce.settlement import COMPLETED_SHOWN_MAX
 from quiesce.states import State
 
 # Divergence.
@@ -216,6 +226,169 @@ def test_names_that_cannot_stand_in_an_id_are_refused(name: str) -> None:
         failure = lane.settlement(submission).failure
         assert failure is not None
         assert failure["error_type"] == "ValueError"
+
+
+ROW_BYTES_MAX = 2_000_000
+"""What the platform stores in one row."""
+
+
+@pytest.mark.parametrize("end", ["fails", "aborted"])
+def test_a_settlement_names_so_many_completed_operations_that_its_row_can_hold_them(
+    end: str,
+) -> None:
+    """With all of them, at their longest, it would be more than a row: the Run could not even be aborted."""
+    keys = [f"{number:05d}.{'k' * 94}" for number in range(COMPLETED_SHOWN_MAX + 5)]
+
+    async def handle(run: Run, _value: Any) -> None:
+        for key in keys:
+            await run.step("n" * 100, lambda: None, key=key)
+        if end == "fails":
+            raise Failed("no", error_type="no-luck")
+        await run.approval("ask")
+
+    with deployed(handle) as (deployment, lane):
+        deployment.checks_every_event = False
+        submission = lane.submit("work").submission
+        deployment.run_until_quiet()
+        if end == "aborted":
+            lane.abort(submission)
+        settled = lane.settlement(submission)
+        assert settled.outcome == ("failed" if end == "fails" else "aborted")
+        named = settled.completed_operations
+        assert named == [f"{'n' * 100}@{key}" for key in keys[:COMPLETED_SHOWN_MAX]]
+        assert len(settled.model_dump_json()) < ROW_BYTES_MAX
+        assert kinds(lane, submission).count("step-completed") == len(keys), "the log has it all"
+
+
+# Memory: an Object has 128 MB, and a Run may hold many values.
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """Leave what is unreachable uncollected, as on an Object where few things are made, however large."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@pytest.fixture
+def traced() -> Iterator[None]:
+    tracemalloc.start()
+    try:
+        yield
+    finally:
+        tracemalloc.stop()
+
+
+VALUE_BYTES = 200_000
+VALUES = 20
+
+
+async def take_large_steps(run: Run, _value: Any) -> None:
+    """Keep nothing of what the steps return, and wait for a person."""
+    for number in range(VALUES):
+        await run.step("take", lambda: "x" * VALUE_BYTES, key=f"{number}")
+    await run.approval("ask")
+    await run.approval("ask-again")
+
+
+@pytest.mark.usefixtures("traced")
+def test_naming_what_was_completed_reads_none_of_its_values() -> None:
+    with deployed(take_large_steps) as (deployment, lane):
+        deployment.checks_every_event = False
+        submission = lane.submit("work").submission
+        deployment.run_until_quiet()
+        gc.collect()
+        tracemalloc.reset_peak()
+        before, _ = tracemalloc.get_traced_memory()
+        lane.abort(submission)
+        _, peak = tracemalloc.get_traced_memory()
+        assert len(lane.settlement(submission).completed_operations) == VALUES
+        assert peak - before < 5 * VALUE_BYTES
+
+
+@pytest.mark.usefixtures("uncollected", "traced")
+def test_a_run_keeps_nothing_of_a_step_that_has_returned() -> None:
+    """What its handler has dropped is dropped."""
+    grown: list[int] = []
+
+    async def handle(run: Run, _value: Any) -> None:
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(VALUES):
+            await run.step("take", lambda: "x" * VALUE_BYTES, key=f"{number}")
+        grown.append(tracemalloc.get_traced_memory()[0] - before)
+
+    with deployed(handle) as (deployment, lane):
+        lane.submit("work")
+        deployment.run_until_quiet()
+        assert len(grown) == 1
+        assert grown[0] < 5 * VALUE_BYTES
+
+
+@pytest.mark.usefixtures("uncollected")
+def test_an_attempt_that_suspended_is_let_go_with_all_that_its_journal_has_read() -> None:
+    """At once, and not when the collector of cycles comes: that counts objects and not their bytes."""
+    runs: list[weakref.ref[Run]] = []
+
+    async def handle(run: Run, value: Any) -> None:
+        runs.append(weakref.ref(run))
+        await take_large_steps(run, value)
+
+    with deployed(handle) as (deployment, lane):
+        submission = lane.submit("work").submission
+        deployment.run_until_quiet()
+        lane.approve(submission, "ask")
+        deployment.run_until_quiet()
+        assert wait_of(lane, submission).operation == "ask-again"
+        assert [each() for each in runs] == [None, None]
+
+
+# Inputs.
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+class Strict(BaseModel):
+    """What a strict model takes from JSON it does not take from Python's values."""
+
+    model_config = ConfigDict(strict=True)
+
+    at: datetime | None = None
+    id: UUID | None = None
+    colour: Colour | None = None
+    pair: tuple[int, int] | None = None
+
+
+@pytest.mark.parametrize(
+    ("value", "taken"),
+    [
+        ({"at": "2026-01-01T00:00:00Z"}, datetime),
+        ({"id": "6f1c2f9e-54b5-4f07-9a53-0c0a4a0c9c11"}, UUID),
+        ({"colour": "red"}, Colour),
+        ({"pair": [1, 2]}, tuple),
+    ],
+)
+def test_an_input_that_a_strict_model_has_admitted_also_runs(
+    value: dict[str, Any], taken: type
+) -> None:
+    """It is read as JSON both times, and the handler is given the model."""
+    strict = Agent("work", input=Strict)
+
+    @strict.handler
+    async def handle(_run: Run, given: Strict) -> bool:
+        [name] = value
+        return isinstance(getattr(given, name), taken)
+
+    with deployed(strict) as (deployment, lane):
+        submission = lane.submit("work", value).submission
+        deployment.run_until_quiet()
+        settled = lane.settlement(submission)
+        assert (settled.outcome, settled.result) == ("completed", True)
 
 
 # Versions.
@@ -540,6 +713,34 @@ def test_only_what_is_quarantined_can_be_retried() -> None:
         deployment.run_until_quiet()
         with refused(RefusalCode.ALREADY_SETTLED):
             lane.retry(submission)
+
+
+@pytest.mark.parametrize("ends", ["returns", "retries"])
+def test_a_task_that_the_handler_has_left_behind_begins_nothing(ends: str) -> None:
+    """Its attempt has ended: what it did now would be done for nobody, and recorded nowhere."""
+    world = World()
+    left: list[asyncio.Task[Any]] = []
+
+    async def later(run: Run) -> None:
+        await asyncio.sleep(5)
+        await run.step("late", world.act, "late")
+
+    async def handle(run: Run, value: Any) -> Any:
+        if not left:
+            left.append(asyncio.create_task(later(run)))
+            if ends == "retries":
+                raise Retryable("once more")
+        return value
+
+    with deployed(handle) as (deployment, lane):
+        submission = lane.submit("work", 1).submission
+        deployment.run_until_quiet()
+        pass_time(deployment, 10_000)
+        assert world.calls["late"] == 0
+        [task] = left
+        assert task.done()
+        assert task.exception() is not None
+        assert lane.settlement(submission).result == 1
 
 
 def test_an_old_attempt_that_lives_on_writes_nothing_any_more() -> None:

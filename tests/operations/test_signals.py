@@ -228,6 +228,21 @@ def test_a_payload_has_the_limit_of_an_input() -> None:
         lane.signal(submission, "paid", "x" * 98)
 
 
+@pytest.mark.parametrize("payload", [float("inf"), {"of": [float("nan")]}], ids=repr)
+def test_a_payload_that_cannot_be_stored_is_refused_and_writes_nothing(payload: Any) -> None:
+    """A JSON body can say 1e400."""
+    with deployed(listen) as (deployment, lane):
+        submission = lane.submit("work").submission
+        deployment.run_until_quiet()
+        before = (lane.records(), lane.generation(), lane.alarm_at_ms)
+        with refused(RefusalCode.INVALID_REQUEST):
+            lane.signal(submission, "paid", payload)
+        assert (lane.records(), lane.generation(), lane.alarm_at_ms) == before
+        lane.signal(submission, "paid", 1)
+        deployment.run_until_quiet()
+        assert lane.settlement(submission).result == [1, False]
+
+
 def test_a_settled_submission_receives_nothing_more() -> None:
     """S: the keys go with it, so a late duplicate is refused and not received."""
     with deployed(listen) as (deployment, lane):

@@ -24,12 +24,14 @@ from operations.ground import (
     wait_of,
 )
 from quiesce import (
+    Approval,
     Failed,
     Happened,
     NeverStarted,
     Retryable,
     Run,
     SafeToRetry,
+    Timer,
     ToolFailed,
     UncertainCall,
     Unproven,
@@ -524,6 +526,55 @@ def test_an_unknown_call_holds_the_lane_but_no_alarm() -> None:
         assert_unknown(lane, submission, world)
         assert wait_of(lane, behind).kind is WaitKind.HEAD
         assert wait_of(lane, behind).behind == submission
+
+
+LARGE = "x" * 1_001
+
+
+async def large_tool(run: Run, effect: Any, world: World) -> None:
+    await run.tool("large", world.act, "large", LARGE, effect=effect)
+
+
+async def large_delegation(run: Run, _effect: Any, _world: World) -> None:
+    await run.delegate("work", LARGE, name="large")
+
+
+async def large_reason(run: Run, _effect: Any, _world: World) -> None:
+    await run.approval("large", reason=LARGE)
+
+
+async def large_reason_among_others(run: Run, _effect: Any, _world: World) -> None:
+    await run.first("any", Timer("nap", delay_ms=HOUR_MS), Approval("large", reason=LARGE))
+
+
+@pytest.mark.parametrize(
+    ("asks", "effect"),
+    [
+        *((large_tool, effect) for effect in EFFECTS),
+        (large_delegation, None),
+        (large_reason, None),
+        (large_reason_among_others, None),
+    ],
+)
+def test_what_is_recorded_of_a_question_is_bounded_as_values_are(asks: Any, effect: Any) -> None:
+    """More than a row holds could not be written at any try: it fails at once, in words that name the bound."""
+    world = World()
+
+    async def handle(run: Run, _value: Any) -> None:
+        await asks(run, effect, world)
+
+    with deployed(handle, value_bytes_max=1_000, input_bytes_max=1_000) as (deployment, lane):
+        submission = lane.submit("work").submission
+        lane_count = len(list(deployment))
+        deployment.run_until_quiet(within_ms=1_000)
+        settled = lane.settlement(submission)
+        assert settled.failure is not None
+        assert settled.failure["error_type"] == "result-too-large"
+        assert "'large'" in settled.failure["message"]
+        assert "bytes, VALUE_BYTES_MAX allows 1000" in settled.failure["message"]
+        assert (lane.wakes, world.calls.total()) == (1, 0)
+        assert len(list(deployment)) == lane_count, "no child was asked for"
+        assert kinds(lane, submission) == ["input-applied", "settlement"]
 
 
 def test_names_keys_and_ordinals_make_distinct_calls() -> None:

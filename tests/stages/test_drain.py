@@ -147,6 +147,34 @@ def test_pass_is_bounded_by_count_and_goes_on_in_the_next(one: One) -> None:
     assert [report.settled for report in one.lane.reports] == [10, 10, 5]
 
 
+def test_pass_is_bounded_by_what_it_has_recorded(one: One) -> None:
+    """The submissions of one invocation share its subrequests: none is refused a call for its neighbours'."""
+    one.deployment.checks_every_event = False
+    done = [0]
+
+    async def calls(run: Run, _value: Any) -> None:
+        for number in range(20):
+            await run.step(f"look-{number}", lambda: done.append(done.pop() + 1))
+
+    for _ in range(64):
+        one.submit(calls)
+    most = 0
+    while one.lane.delivery_at_ms is not None:
+        before = done[0]
+        one.deliver()
+        most = max(most, done[0] - before)
+    assert 256 <= most <= 300
+    assert done == [64 * 20]
+    assert one.lane.state().counts[State.SETTLED] == 64
+
+
+def test_small_work_fills_a_pass_by_count(one: One) -> None:
+    for number in range(64):
+        one.lane.submit("echo", number)
+    one.deliver()
+    assert [report.settled for report in one.lane.reports] == [64]
+
+
 def test_s18_pass_is_bounded_by_time(one: One) -> None:
     async def slow(_run: Run, value: Any) -> Any:
         await asyncio.sleep(30)
@@ -406,6 +434,40 @@ def test_s150_end_that_nobody_asked_for_is_an_interruption(one: One, error: Base
     one.deployment.run_until_quiet()
     assert one.lane.settlement(submission).result == 1
     assert one.row(submission).attempts == 0
+
+
+def test_handler_that_cancels_itself_and_returns_is_an_interruption(one: One) -> None:
+    """Its task ends as cancelled although it has returned: that ends the attempt, and not the pass."""
+
+    async def cancels(_run: Run, value: Any) -> Any:
+        task = asyncio.current_task()
+        assert task is not None
+        if one.calls == 1:
+            task.cancel()
+        return value
+
+    submission = one.submit(cancels, 1)
+    behind = one.lane.submit("echo", 2)
+    assert one.lane.deliver() is not None, "the pass came to its own end"
+    assert "cancelled itself" in (one.row(submission).last_failure or "")
+    one.deployment.run_until_quiet()
+    assert one.lane.settlement(submission).result == 1
+    assert one.lane.settlement(behind.submission).result == 2
+    assert (one.calls, one.row(submission).attempts) == (2, 0)
+
+
+def test_cause_of_an_interruption_is_told_while_it_is_tried_again_and_at_the_end(one: One) -> None:
+    """Who reads it should not have to find the platform's own log."""
+    submission = one.submit(_resets)
+    one.deployment.advance(2_000)
+    last = one.row(submission).last_failure
+    assert last is not None
+    assert "Network connection lost." in last
+    one.deployment.run_until_quiet()
+    failure = one.lane.settlement(submission).failure
+    assert failure is not None
+    assert failure["error_type"] == "attempts-exhausted"
+    assert "Network connection lost." in failure["message"]
 
 
 def test_cancelled_step_is_not_recorded(one: One) -> None:

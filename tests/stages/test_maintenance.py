@@ -482,6 +482,35 @@ def test_m8_finish_never_moves_the_alarm_before_the_slot_of_begin() -> None:
         deployment.run_until_quiet()
 
 
+def test_m8_clock_that_steps_back_within_a_pass_does_not_fail_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A machine's clock is put right, or the Object moves to another: the pass took no time, and no less."""
+    back_ms = [0]
+    true_ms = Deployment.now_ms
+
+    async def handle(_run: Run, value: Any) -> Any:
+        back_ms[0] = 2_000
+        return value
+
+    def seen_ms(deployment: Deployment) -> int:
+        return true_ms.fget(deployment) - back_ms[0]  # type: ignore[misc]
+
+    monkeypatch.setattr(Deployment, "now_ms", property(seen_ms))
+    agent = Agent("work", input=Any)
+    agent.handler(handle)
+    with Deployment([agent], jitter=0.0) as deployment:
+        lane = deployment.conversation("one")
+        submission = lane.submit("work", 1).submission
+        report = lane.deliver()
+        assert lane.errors == []
+        assert report is not None
+        assert (report.settled, report.duration_ms) == (1, 0)
+        deployment.run_until_quiet()
+        assert lane.settlement(submission).result == 1
+        assert not lane.generation().is_owed
+
+
 def test_m8_slot_that_is_past_due_gives_way_to_the_next_millisecond() -> None:
     with deployed(Settings(pass_submissions_max=1)) as deployment:
         lane = deployment.conversation("one")

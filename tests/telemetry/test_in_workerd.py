@@ -128,8 +128,10 @@ def test_an_echo_pass_has_two_spans_and_a_pass_of_twenty_has_five(
     assert b"Finished" in attempt.attributes
 
     busy = f"{conversation}-busy"
-    held = traced.client.accepted(busy, "sleep", {"ms": 3_000})
+    held = traced.client.accepted(busy, "approval", {"question": "Are all queued?"})
+    traced.client.waits(busy, held, "approval")
     queued = [traced.client.accepted(busy, "echo", number) for number in range(19)]
+    traced.client.act(busy, held, "approvals/question", {"decision": "approve"})
     for each in (held, *queued):
         traced.client.settled(busy, each)
     found = _spans_of(traced, {held, *queued})
