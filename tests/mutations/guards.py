@@ -556,4 +556,25 @@ GUARDS: list[tuple[str, str, str, str, tuple[str, ...]]] = [
         "elif found.owner is None:",
         (HEADS,),
     ),
+    (
+        "a pass yields when it has recorded so much",
+        "drain.py",
+        "if claimed.submission.claimed_tail - (work.tail_before or 0) >= PASS_RECORDS_MAX:",
+        "if False:",
+        (DRAIN, "-k", "what_it_has_recorded"),
+    ),
+    (
+        "a call that a reconciler lets be made again spends an attempt",
+        "repair.py",
+        "                _spend_an_attempt(lane, submission, now_ms)",
+        "                pass",
+        (TOOLS, "-k", "spends_an_attempt"),
+    ),
+    (
+        "what an attempt leaves behind begins nothing",
+        "attempt.py",
+        'fence.unwind(UnwindReason.FENCED, "the attempt has ended")',
+        "pass",
+        (RUNS, "-k", "left_behind"),
+    ),
 ]
