@@ -568,7 +568,7 @@ GUARDS: list[tuple[str, str, str, str, tuple[str, ...]]] = [
         "repair.py",
         "                _spend_an_attempt(lane, submission, now_ms)",
         "                pass",
-        (TOOLS, "-k", "spends_an_attempt"),
+        (TOOLS, "-k", "spend_one"),
     ),
     (
         "what an attempt leaves behind begins nothing",
