@@ -185,17 +185,19 @@ def test_a_reset_of_the_object_is_not_seen_by_the_reader(client: Client, convers
 def test_an_eviction_of_the_object_is_not_seen_by_the_reader(
     server: Server, client: Client, conversation: str
 ) -> None:
+    """The platform evicts what is idle, and between two questions of a stream its Object is."""
     first = client.accepted(conversation, "echo", 1)
     client.settled(conversation, first)
     following = Following(client.http, conversation)
     following.until("record")
-    server.evict("ConversationObject", conversation)
-    second = client.accepted(conversation, "echo", 2)
-    client.settled(conversation, second)
+    client.settled(conversation, client.accepted(conversation, "echo", 2))
+    following.until_records(5)
+    assert server.evict("ConversationObject", conversation)
+    client.settled(conversation, client.accepted(conversation, "echo", 3))
     events = following.ended()
     assert kinds(events)[-1] == "end"
     assert ids(events) == [each["sequence"] for each in client.records(conversation)]
-    assert len(ids(events)) == 5
+    assert len(ids(events)) == 7
 
 
 @pytest.mark.slow

@@ -111,6 +111,13 @@ class Following:
             raise self.error
         return self.events
 
+    def until_records(self, count: int, timeout_s: float = 20) -> None:
+        """Return at once when so many records have come."""
+        deadline = time.monotonic() + timeout_s
+        while len(ids(self.events)) < count:
+            assert time.monotonic() < deadline, kinds(self.events)
+            self._thread.join(0.002)
+
     def until(self, kind: str, timeout_s: float = 20) -> Event:
         """Wait for the first event of a kind."""
         deadline = time.monotonic() + timeout_s
