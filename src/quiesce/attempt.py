@@ -1,6 +1,7 @@
 """One attempt: the handler under a hard deadline, and its outcome as a value.
 
-1. Whatever the handler does, an attempt ends with one value: finished, failed, suspended, aborted or interrupted.
+1. Whatever the handler does, an attempt ends with one value: finished, failed, suspended, with a call left open,
+   aborted or interrupted.
 2. Only what an application declares retryable is retried. An exception of the platform is an interruption: it
    says nothing about the work, and costs no attempt.
 3. One cancel, one second of grace. A handler that goes on regardless is stuck, and its Object has to end.

@@ -29,7 +29,7 @@ REST_MAX = 32
 """So little is left to the last turn, of the log and of the ledger."""
 RETRY_AFTER_S = 5
 PAUSE_S = 0.01
-"""Between two turns. The runtime's loop lets nothing else in during a wait of less than four milliseconds."""
+"""Between two turns: what has come in meanwhile is served."""
 
 
 @dataclass(frozen=True, slots=True)

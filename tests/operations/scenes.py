@@ -237,6 +237,16 @@ def call_with_a_reconciler(client: Client) -> None:
     client.wait()
 
 
+@scene(charge=[ConnectionError(), "charge done"])
+def call_that_raises_and_is_made_again_by_its_reconciler(client: Client) -> None:
+    call_with_a_reconciler(client)
+
+
+@scene(charge=[ConnectionError(), "charge done"], is_long=True)
+def call_that_raises_and_is_decided_by_a_person(client: Client) -> None:
+    call_then_approval(client)
+
+
 @scene(mail=[ConnectionError(), "mail done"], is_long=True)
 def idempotent_and_readonly_calls(client: Client) -> None:
     client.submit("mail")

@@ -369,6 +369,26 @@ def test_a_timeout_of_the_handlers_own_gives_up_a_call_without_an_effect(call: A
         assert kinds(lane, submission) == ["input-applied", "settlement"]
 
 
+def test_a_branch_that_fails_retryably_beside_an_unknown_call_spends_an_attempt() -> None:
+    """The call alone spends none, and does not hide that the other branch has failed."""
+    world = World(charge=[ConnectionError("reset")])
+
+    async def refuse() -> None:
+        await asyncio.sleep(1)
+        raise Retryable("not yet")
+
+    async def handle(run: Run, _value: Any) -> Any:
+        return await asyncio.gather(
+            run.tool("charge", world.act, "charge"), run.step("other", refuse)
+        )
+
+    with deployed(handle) as (deployment, lane):
+        submission = lane.submit("work").submission
+        deployment.run_until_quiet()
+        assert state_of(lane, submission) is State.UNKNOWN
+        assert lane.status(submission).submission.attempts == 1
+
+
 @pytest.mark.parametrize("raised", [None, Failed("too slow")], ids=["let-out", "failed"])
 def test_a_timeout_that_ends_the_work_gives_up_the_step_too(raised: Exception | None) -> None:
     async def handle(run: Run, _value: Any) -> Any:
